@@ -1,0 +1,92 @@
+package group
+
+import (
+	"time"
+
+	lattice "github.com/lattice-log/lattice"
+)
+
+// Key names one committed offset.
+type Key struct {
+	Group string
+	lattice.TopicPartition
+}
+
+// Change writes (Value != nil) or removes (nil) the offset at Key.
+type Change struct {
+	Key   Key
+	Value *Value
+}
+
+// Offsets keeps committed offsets. The Manager is its only writer and calls
+// Apply from Run alone, one call at a time, in the order of the commits.
+type Offsets interface {
+	// Load yields every stored offset, in any order. The value that the Manager
+	// finds twice for a key is joined (see Join).
+	Load(yield func(Key, Value) error) error
+	// Apply makes all the changes, as one atomic and durable step, in order: a
+	// later change of a key wins. On an error the Manager assumes that nothing
+	// was applied, and tells the committers so; it is harmless if it was.
+	Apply([]Change) error
+}
+
+// OffsetCommit is one partition of a commit.
+type OffsetCommit struct {
+	lattice.TopicPartition
+	Offset      int64
+	LeaderEpoch int32 // -1: none
+	Metadata    string
+}
+
+// CommitRequest commits offsets. A member gives its id and generation (classic)
+// or member epoch (consumer). An administrator, or a client that assigns
+// partitions by hand, gives "", "" and -1; that needs a group without members.
+type CommitRequest struct {
+	Group      string
+	MemberID   string
+	InstanceID string
+	Generation int32
+	Offsets    []OffsetCommit
+}
+
+// CommitResult answers each partition of the request in order, unless Err is set.
+type CommitResult struct {
+	Err        error
+	Partitions []error
+}
+
+// FetchRequest asks for committed offsets.
+type FetchRequest struct {
+	Group string
+	// MemberID and MemberEpoch are a consumer group member's (version >= 9), or
+	// "" and -1.
+	MemberID    string
+	MemberEpoch int32
+	// Partitions asked for; All: every partition with an offset.
+	Partitions []lattice.TopicPartition
+	All        bool
+}
+
+// CommittedOffset is one answer. Offset -1: none was ever committed.
+type CommittedOffset struct {
+	lattice.TopicPartition
+	Topic       string // the topic's name; "" when there is no such topic
+	Offset      int64
+	LeaderEpoch int32 // as committed; -1: none
+	Metadata    string
+	Committed   time.Time // zero when there is none
+}
+
+// FetchResult holds the partitions asked for in order, or, with All, those that
+// have an offset and whose topic exists, sorted by topic name and partition. A
+// group that does not exist has no offsets; that is no error.
+type FetchResult struct {
+	Err     error
+	Offsets []CommittedOffset
+}
+
+// DeleteOffsetsResult answers each partition in order, unless Err is set.
+type DeleteOffsetsResult struct {
+	Err        error
+	Partitions []error
+}
