@@ -1,0 +1,166 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	pb "github.com/lattice-log/lattice/proto/lattice/v1"
+)
+
+// Status is what the node tells about itself.
+type Status struct {
+	Node    string    `json:"node"` // public key in hex
+	Version string    `json:"version"`
+	Started time.Time `json:"started"`
+	// Ready is true when every listener accepts connections and no partition
+	// has failed; Reasons says why not.
+	Ready     bool          `json:"ready"`
+	Reasons   []string      `json:"reasons,omitempty"`
+	Listeners Listeners     `json:"listeners"`
+	Stores    []StoreStatus `json:"stores"`
+}
+
+// Listeners are the node's addresses. Empty: that listener is off.
+type Listeners struct {
+	Kafka  string   `json:"kafka"`
+	Redis  string   `json:"redis"`
+	HTTP   string   `json:"http"`
+	P2P    []string `json:"p2p"`
+	Socket string   `json:"socket"`
+}
+
+// StoreStatus is the state of one store on the node.
+type StoreStatus struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// StateRoot is the hash of the folded state in hex, empty when there is none.
+	StateRoot string `json:"state_root"`
+	// FrontierRoot is a hash over the signed heads of all logs.
+	FrontierRoot  string       `json:"frontier_root"`
+	Peers         []PeerStatus `json:"peers"`
+	Held          int64        `json:"held"`     // blocks here
+	Waiting       int64        `json:"waiting"`  // blocks that wait for others
+	Refused       int64        `json:"refused"`  // blocks from peers that were bad
+	Stranded      int64        `json:"stranded"` // blocks beyond a new term's base
+	Equivocations int64        `json:"equivocations"`
+	// Durability is a sentence: what an acknowledged write survives.
+	Durability string            `json:"durability"`
+	Topics     int32             `json:"topics"`
+	Partitions int32             `json:"partitions"`
+	Bytes      int64             `json:"bytes"`
+	Failed     []FailedPartition `json:"failed,omitempty"`
+}
+
+// PeerStatus is another node of the store.
+type PeerStatus struct {
+	Node         string `json:"node"`
+	Reachable    bool   `json:"reachable"`
+	BehindBlocks int64  `json:"behind_blocks"`
+}
+
+// FailedPartition takes no writes.
+type FailedPartition struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Reason    string `json:"reason"`
+}
+
+// Version names the program that runs the node.
+type Version struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"` // as in "linux/amd64"
+}
+
+// Store describes one store.
+type Store struct {
+	ID          string    `json:"id"` // 64 hex characters
+	Name        string    `json:"name"`
+	Created     time.Time `json:"created"`
+	Incarnation uint64    `json:"incarnation"` // start number of the node
+	KafkaNodeID int32     `json:"kafka_node_id"`
+	Topics      int32     `json:"topics"`
+	Partitions  int32     `json:"partitions"`
+	Bytes       int64     `json:"bytes"`
+}
+
+// Status describes the node and its stores.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	res, err := c.node.Status(ctx, &pb.NodeServiceStatusRequest{})
+	if err != nil {
+		return Status{}, err
+	}
+	l := res.GetListeners()
+	st := Status{
+		Node: res.Node, Version: res.Version, Started: res.GetStarted().AsTime(), Ready: res.Ready, Reasons: res.Reasons,
+		Listeners: Listeners{l.GetKafka(), l.GetRedis(), l.GetHttp(), l.GetP2P(), l.GetSocket()},
+		Stores:    []StoreStatus{},
+	}
+	for _, s := range res.Stores {
+		o := StoreStatus{
+			ID: s.Id, Name: s.Name, StateRoot: s.StateRoot, FrontierRoot: s.FrontierRoot, Peers: []PeerStatus{},
+			Held: s.Held, Waiting: s.Waiting, Refused: s.Refused, Stranded: s.Stranded, Equivocations: s.Equivocations,
+			Durability: s.Durability, Topics: s.Topics, Partitions: s.Partitions, Bytes: s.Bytes,
+		}
+		for _, p := range s.Peers {
+			o.Peers = append(o.Peers, PeerStatus{p.Node, p.Reachable, p.BehindBlocks})
+		}
+		for _, f := range s.Failed {
+			o.Failed = append(o.Failed, FailedPartition{f.Topic, f.Partition, f.Reason})
+		}
+		st.Stores = append(st.Stores, o)
+	}
+	return st, nil
+}
+
+// Version asks which program runs the node.
+func (c *Client) Version(ctx context.Context) (Version, error) {
+	res, err := c.node.Version(ctx, &pb.NodeServiceVersionRequest{})
+	if err != nil {
+		return Version{}, err
+	}
+	return Version{res.Version, res.Commit, res.Go, res.Platform}, nil
+}
+
+// Config lists the node's effective configuration, sorted by name.
+func (c *Client) Config(ctx context.Context) ([]ConfigEntry, error) {
+	res, err := c.node.Config(ctx, &pb.NodeServiceConfigRequest{})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]ConfigEntry, len(res.Entries))
+	for i, e := range res.Entries {
+		all[i] = ConfigEntry{Name: e.Name, Value: e.Value, Default: e.Default, Source: e.Source, Doc: e.Doc, Sensitive: e.Sensitive}
+	}
+	return all, nil
+}
+
+// Stores lists the stores that the node carries.
+func (c *Client) Stores(ctx context.Context) ([]Store, error) {
+	res, err := c.stores.List(ctx, &pb.StoreServiceListRequest{})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Store, len(res.Stores))
+	for i, s := range res.Stores {
+		all[i] = storeOf(s)
+	}
+	return all, nil
+}
+
+// Store describes the store that this client works with. Kind NotFound.
+func (c *Client) Store(ctx context.Context) (Store, error) {
+	res, err := c.stores.Info(ctx, &pb.StoreServiceInfoRequest{Store: c.store})
+	if err != nil {
+		return Store{}, err
+	}
+	return storeOf(res.Store), nil
+}
+
+func storeOf(s *pb.Store) Store {
+	return Store{
+		ID: s.GetId(), Name: s.GetName(), Created: s.GetCreated().AsTime(), Incarnation: s.GetIncarnation(),
+		KafkaNodeID: s.GetKafkaNodeId(), Topics: s.GetTopics(), Partitions: s.GetPartitions(), Bytes: s.GetBytes(),
+	}
+}
