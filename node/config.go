@@ -1,0 +1,296 @@
+// Package node turns a Config into a running node.
+package node
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	lattice "github.com/lattice-log/lattice"
+)
+
+// Config says how a node runs. Start from Default, change what differs, and let
+// Validate check the result. The key tags name each field in configuration
+// files; the doc tags are shown by "lattice config print".
+type Config struct {
+	// Data is the directory that holds everything the node keeps.
+	Data string `key:"data" doc:"directory that holds everything the node keeps"`
+	// Insecure allows listeners on addresses other than loopback without TLS.
+	Insecure bool `key:"insecure" doc:"allow other addresses than loopback without TLS"`
+
+	Kafka  Kafka  `key:"kafka"`
+	HTTP   HTTP   `key:"http"`
+	TLS    TLS    `key:"tls"`
+	Log    Log    `key:"log"`
+	Limits Limits `key:"limits"`
+	Logs   Logs   `key:"logs"`
+}
+
+// Kafka configures the Kafka front end.
+type Kafka struct {
+	// Listen is host:port; port 0 picks a free one; empty turns the listener off.
+	Listen string `key:"listen" doc:"host:port for Kafka clients; port 0 picks one; empty: off"`
+	// Advertise is the host:port that clients are told to use; empty: where the
+	// listener is. Needed when the listener is on 0.0.0.0 or behind NAT.
+	Advertise string `key:"advertise" doc:"host:port that clients are told to use; empty: the listener's"`
+	// AutoCreate is "auto" (on when the listener is on loopback), "true" or "false".
+	AutoCreate string `key:"auto_create" doc:"create topics that clients name: true, false, or auto (true on loopback)"`
+	// DefaultPartitions is what topics get that are created without a number.
+	DefaultPartitions int `key:"default_partitions" doc:"partitions of a topic created without a number"`
+}
+
+// HTTP configures the API, metrics and health listener.
+type HTTP struct {
+	// Listen is host:port; port 0 picks a free one; empty turns the listener
+	// off. The socket in the data directory is always served.
+	Listen string `key:"listen" doc:"host:port for the API, /metrics, /healthz and /readyz; empty: off"`
+}
+
+// TLS configures the certificate that both listeners show.
+type TLS struct {
+	// Cert and Key name PEM files; both or none.
+	Cert string `key:"cert" doc:"PEM file with the listeners' certificate chain"`
+	Key  string `key:"key" doc:"PEM file with the certificate's private key"`
+}
+
+// Log holds the defaults of topics that do not say otherwise.
+type Log struct {
+	// Durability is "fsync" (an acknowledgement means fdatasync returned),
+	// "interval" (synced at least every FlushMs) or "os" (page cache).
+	Durability string `key:"durability" doc:"what an acknowledgement means: fsync, interval or os"`
+	// FlushMs is the longest time between syncs at "interval", in ms.
+	FlushMs int64 `key:"flush_ms" doc:"longest time between syncs at durability interval"`
+	// SegmentBytes is the size at which a segment file is closed.
+	SegmentBytes int64 `key:"segment_bytes" doc:"size at which a segment file is closed"`
+	// RetentionMs is how long records are kept, in ms; -1: for ever.
+	RetentionMs int64 `key:"retention_ms" doc:"how long records are kept; -1: for ever"`
+	// RetentionBytes is how much of a partition is kept; -1: all.
+	RetentionBytes int64 `key:"retention_bytes" doc:"how much of each partition is kept; -1: all"`
+	// RetentionCheckMs is how often retention and compaction look, in ms.
+	RetentionCheckMs int64 `key:"retention_check_ms" doc:"how often retention and compaction look"`
+}
+
+// Limits bound what clients can make the node spend.
+type Limits struct {
+	// RequestBytes is the largest Kafka request that is read.
+	RequestBytes int64 `key:"request_bytes" doc:"largest Kafka request"`
+	// BatchBytes is the largest record batch (the topics' default max.message.bytes).
+	BatchBytes int64 `key:"batch_bytes" doc:"largest record batch (default max.message.bytes)"`
+	// DecompressedBytes is the most that one batch may unpack to.
+	DecompressedBytes int64 `key:"decompressed_bytes" doc:"most that one batch may unpack to"`
+	// InflightBytes bounds the request and response bytes held at once.
+	InflightBytes int64 `key:"inflight_bytes" doc:"request and response bytes held at once"`
+	// Connections is the most Kafka connections at once.
+	Connections int `key:"connections" doc:"Kafka connections at once"`
+	// ConnectionsPerAddress is the most from one address; 0: no own limit.
+	ConnectionsPerAddress int `key:"connections_per_address" doc:"Kafka connections at once from one address; 0: no own limit"`
+	// IdleMs closes a Kafka connection that said nothing for so long, in ms.
+	IdleMs int64 `key:"idle_ms" doc:"time after which a silent Kafka connection is closed"`
+	// OpenSegments is how many closed segment files are kept open.
+	OpenSegments int `key:"open_segments" doc:"closed segment files kept open"`
+}
+
+// Logs configures the node's own messages.
+type Logs struct {
+	// Level is debug, info, warn or error.
+	Level string `key:"level" doc:"debug, info, warn or error"`
+	// Format is "text", "json" or "auto": text on a terminal, JSON otherwise.
+	Format string `key:"format" doc:"text, json, or auto (text on a terminal)"`
+}
+
+// Default returns the configuration of a node on the caller's own machine.
+func Default() Config {
+	return Config{
+		Data:  DefaultData(),
+		Kafka: Kafka{Listen: "127.0.0.1:9092", AutoCreate: "auto", DefaultPartitions: 4},
+		HTTP:  HTTP{Listen: "127.0.0.1:8080"},
+		Log: Log{
+			Durability: "fsync", FlushMs: 1000, SegmentBytes: 128 << 20,
+			RetentionMs: 7 * 24 * 3600 * 1000, RetentionBytes: -1, RetentionCheckMs: 300_000,
+		},
+		Limits: Limits{
+			RequestBytes: 100 << 20, BatchBytes: 1<<20 + 12, DecompressedBytes: 128 << 20, InflightBytes: 512 << 20,
+			Connections: 20_000, ConnectionsPerAddress: 0, IdleMs: 600_000, OpenSegments: 512,
+		},
+		Logs: Logs{Level: "info", Format: "auto"},
+	}
+}
+
+// DefaultData is where a node keeps its data when nothing says otherwise:
+// ~/.local/share/lattice, or "lattice-data" where there is no home directory.
+func DefaultData() string {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "lattice-data"
+	}
+	return filepath.Join(home, ".local", "share", "lattice")
+}
+
+// FieldError is one thing wrong with a configuration.
+type FieldError struct {
+	Key string // as in the configuration file
+	Err error
+}
+
+func (e *FieldError) Error() string { return e.Key + ": " + e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// Validate checks every field and the relations between them, and reports all
+// that is wrong: a join of *FieldError, of kind Invalid.
+func (c Config) Validate() error {
+	var v problems
+	if c.Data == "" {
+		v.add("data", "names no directory")
+	}
+	v.oneOf("kafka.auto_create", c.Kafka.AutoCreate, "auto", "true", "false")
+	v.oneOf("log.durability", c.Log.Durability, "fsync", "interval", "os")
+	v.oneOf("logs.format", c.Logs.Format, "auto", "text", "json")
+	if _, err := c.LogLevel(); err != nil {
+		v.add("logs.level", "%q is none of debug, info, warn, error", c.Logs.Level)
+	}
+	if c.Kafka.Listen == "" && c.HTTP.Listen == "" && c.Kafka.Advertise != "" {
+		v.add("kafka.advertise", "there is no Kafka listener to advertise")
+	}
+	v.listener("kafka.listen", c.Kafka.Listen, c)
+	v.listener("http.listen", c.HTTP.Listen, c)
+	v.advertise(c.Kafka)
+	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
+		v.add("tls.cert", "needs tls.key, and the other way round")
+	}
+	if sameAddress(c.Kafka.Listen, c.HTTP.Listen) {
+		v.add("http.listen", "is the same address as kafka.listen")
+	}
+	v.numbers(c)
+	return v.err()
+}
+
+// numbers checks ranges, and limits that must not contradict each other.
+func (v *problems) numbers(c Config) {
+	const most = 1 << 40
+	v.between("kafka.default_partitions", int64(c.Kafka.DefaultPartitions), 1, 10_000)
+	v.between("log.flush_ms", c.Log.FlushMs, 1, 3_600_000)
+	v.between("log.segment_bytes", c.Log.SegmentBytes, 1<<20, 1<<31-1)
+	v.between("log.retention_ms", c.Log.RetentionMs, -1, 1<<62)
+	v.between("log.retention_bytes", c.Log.RetentionBytes, -1, 1<<62)
+	v.between("log.retention_check_ms", c.Log.RetentionCheckMs, 100, 24*3_600_000)
+	v.between("limits.request_bytes", c.Limits.RequestBytes, 64<<10, 1<<31-1)
+	v.between("limits.batch_bytes", c.Limits.BatchBytes, 1<<10, 1<<31-1)
+	v.between("limits.decompressed_bytes", c.Limits.DecompressedBytes, 1<<20, 1<<31-1)
+	v.between("limits.inflight_bytes", c.Limits.InflightBytes, 1<<20, most)
+	v.between("limits.connections", int64(c.Limits.Connections), 1, 10_000_000)
+	v.between("limits.connections_per_address", int64(c.Limits.ConnectionsPerAddress), 0, 10_000_000)
+	v.between("limits.idle_ms", c.Limits.IdleMs, 1000, 1<<53)
+	v.between("limits.open_segments", int64(c.Limits.OpenSegments), 8, 1_000_000)
+	if c.Limits.BatchBytes > c.Limits.RequestBytes {
+		v.add("limits.batch_bytes", "%d is above limits.request_bytes (%d): no request could carry it", c.Limits.BatchBytes, c.Limits.RequestBytes)
+	}
+	if c.Limits.RequestBytes > c.Limits.InflightBytes {
+		v.add("limits.request_bytes", "%d is above limits.inflight_bytes (%d): it could never be read", c.Limits.RequestBytes, c.Limits.InflightBytes)
+	}
+	if c.Limits.BatchBytes > c.Log.SegmentBytes {
+		v.add("limits.batch_bytes", "%d is above log.segment_bytes (%d): no segment could hold it", c.Limits.BatchBytes, c.Log.SegmentBytes)
+	}
+}
+
+// AutoCreate reports whether clients create topics by naming them.
+func (c Config) AutoCreate() bool {
+	if c.Kafka.AutoCreate == "auto" {
+		return Loopback(c.Kafka.Listen)
+	}
+	return c.Kafka.AutoCreate == "true"
+}
+
+// LogLevel returns the level of the node's own messages.
+func (c Config) LogLevel() (slog.Level, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(c.Logs.Level)); err != nil {
+		return l, lattice.E(lattice.Invalid, fmt.Errorf("log level: %w", err))
+	}
+	return l, nil
+}
+
+// Loopback reports whether a host:port can be reached from this machine only.
+func Loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// problems collects what is wrong with a configuration.
+type problems []error
+
+func (v *problems) add(key, format string, args ...any) {
+	*v = append(*v, &FieldError{key, fmt.Errorf(format, args...)})
+}
+
+func (v *problems) err() error { return lattice.E(lattice.Invalid, errors.Join(*v...)) }
+
+func (v *problems) oneOf(key, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		v.add(key, "%q is none of %s", value, strings.Join(allowed, ", "))
+	}
+}
+
+func (v *problems) between(key string, n, low, high int64) {
+	if n < low || n > high {
+		v.add(key, "%d is not between %d and %d", n, low, high)
+	}
+}
+
+func (v *problems) listener(key, addr string, c Config) {
+	if addr == "" {
+		return
+	}
+	if err := checkAddress(addr, 0); err != nil {
+		v.add(key, "%w", err)
+		return
+	}
+	if !Loopback(addr) && c.TLS.Cert == "" && !c.Insecure {
+		v.add(key, "%s can be reached from other machines: set tls.cert and tls.key, or accept it with --insecure", addr)
+	}
+}
+
+func (v *problems) advertise(k Kafka) {
+	if k.Advertise != "" {
+		if err := checkAddress(k.Advertise, 1); err != nil {
+			v.add("kafka.advertise", "%w", err)
+		} else if host, _, _ := net.SplitHostPort(k.Advertise); host == "" || unspecified(host) {
+			v.add("kafka.advertise", "%q names no host that a client could reach", k.Advertise)
+		}
+	}
+}
+
+// checkAddress wants host:port with a numeric port of at least low.
+func checkAddress(addr string, low int) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("%q is not host:port", addr)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < low || n > 65535 {
+		return fmt.Errorf("%q: port %q is not between %d and 65535", addr, port, low)
+	}
+	return nil
+}
+
+func unspecified(host string) bool {
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsUnspecified()
+}
+
+func sameAddress(a, b string) bool {
+	return a != "" && a == b && !strings.HasSuffix(a, ":0")
+}
