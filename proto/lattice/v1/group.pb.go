@@ -771,18 +771,250 @@ func (*GroupServiceDeleteResponse) Descriptor() ([]byte, []int) {
 	return file_lattice_v1_group_proto_rawDescGZIP(), []int{11}
 }
 
+type GroupServiceHeartbeatRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Store string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	Group string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// Empty on the first call: the answer gives one.
+	MemberId string `protobuf:"bytes,3,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	// 0 joins, -1 leaves, otherwise the epoch of the last answer.
+	MemberEpoch int32 `protobuf:"varint,4,opt,name=member_epoch,json=memberEpoch,proto3" json:"member_epoch,omitempty"`
+	// Names of the topics to read; needed when joining.
+	Topics []string `protobuf:"bytes,5,rep,name=topics,proto3" json:"topics,omitempty"`
+	// What the member holds now; needed when joining and when it changed.
+	Owned *Assignment `protobuf:"bytes,6,opt,name=owned,proto3" json:"owned,omitempty"`
+	// How long the member may take to let partitions go; 0: five minutes.
+	RebalanceTimeoutMs int32  `protobuf:"varint,7,opt,name=rebalance_timeout_ms,json=rebalanceTimeoutMs,proto3" json:"rebalance_timeout_ms,omitempty"`
+	ClientId           string `protobuf:"bytes,8,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	// Keeps the member's partitions for it while it restarts.
+	InstanceId    string `protobuf:"bytes,9,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupServiceHeartbeatRequest) Reset() {
+	*x = GroupServiceHeartbeatRequest{}
+	mi := &file_lattice_v1_group_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupServiceHeartbeatRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupServiceHeartbeatRequest) ProtoMessage() {}
+
+func (x *GroupServiceHeartbeatRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_group_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupServiceHeartbeatRequest.ProtoReflect.Descriptor instead.
+func (*GroupServiceHeartbeatRequest) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_group_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *GroupServiceHeartbeatRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *GroupServiceHeartbeatRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *GroupServiceHeartbeatRequest) GetMemberId() string {
+	if x != nil {
+		return x.MemberId
+	}
+	return ""
+}
+
+func (x *GroupServiceHeartbeatRequest) GetMemberEpoch() int32 {
+	if x != nil {
+		return x.MemberEpoch
+	}
+	return 0
+}
+
+func (x *GroupServiceHeartbeatRequest) GetTopics() []string {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+func (x *GroupServiceHeartbeatRequest) GetOwned() *Assignment {
+	if x != nil {
+		return x.Owned
+	}
+	return nil
+}
+
+func (x *GroupServiceHeartbeatRequest) GetRebalanceTimeoutMs() int32 {
+	if x != nil {
+		return x.RebalanceTimeoutMs
+	}
+	return 0
+}
+
+func (x *GroupServiceHeartbeatRequest) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *GroupServiceHeartbeatRequest) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+// Assignment is a set of partitions.
+type Assignment struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topics        []*TopicPartitions     `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Assignment) Reset() {
+	*x = Assignment{}
+	mi := &file_lattice_v1_group_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Assignment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Assignment) ProtoMessage() {}
+
+func (x *Assignment) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_group_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
+func (*Assignment) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_group_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Assignment) GetTopics() []*TopicPartitions {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+type GroupServiceHeartbeatResponse struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	MemberId    string                 `protobuf:"bytes,1,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	MemberEpoch int32                  `protobuf:"varint,2,opt,name=member_epoch,json=memberEpoch,proto3" json:"member_epoch,omitempty"`
+	// Call again after this time.
+	IntervalMs int32 `protobuf:"varint,3,opt,name=interval_ms,json=intervalMs,proto3" json:"interval_ms,omitempty"`
+	// All that the member may own; absent: as before.
+	Assigned      *Assignment `protobuf:"bytes,4,opt,name=assigned,proto3" json:"assigned,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupServiceHeartbeatResponse) Reset() {
+	*x = GroupServiceHeartbeatResponse{}
+	mi := &file_lattice_v1_group_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupServiceHeartbeatResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupServiceHeartbeatResponse) ProtoMessage() {}
+
+func (x *GroupServiceHeartbeatResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_group_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupServiceHeartbeatResponse.ProtoReflect.Descriptor instead.
+func (*GroupServiceHeartbeatResponse) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_group_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *GroupServiceHeartbeatResponse) GetMemberId() string {
+	if x != nil {
+		return x.MemberId
+	}
+	return ""
+}
+
+func (x *GroupServiceHeartbeatResponse) GetMemberEpoch() int32 {
+	if x != nil {
+		return x.MemberEpoch
+	}
+	return 0
+}
+
+func (x *GroupServiceHeartbeatResponse) GetIntervalMs() int32 {
+	if x != nil {
+		return x.IntervalMs
+	}
+	return 0
+}
+
+func (x *GroupServiceHeartbeatResponse) GetAssigned() *Assignment {
+	if x != nil {
+		return x.Assigned
+	}
+	return nil
+}
+
 type GroupServiceCommitRequest struct {
-	state         protoimpl.MessageState              `protogen:"open.v1"`
-	Store         string                              `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
-	Group         string                              `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	Offsets       []*GroupServiceCommitRequest_Offset `protobuf:"bytes,3,rep,name=offsets,proto3" json:"offsets,omitempty"`
+	state   protoimpl.MessageState              `protogen:"open.v1"`
+	Store   string                              `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	Group   string                              `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	Offsets []*GroupServiceCommitRequest_Offset `protobuf:"bytes,3,rep,name=offsets,proto3" json:"offsets,omitempty"`
+	// Empty: no member.
+	MemberId      string `protobuf:"bytes,4,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	MemberEpoch   int32  `protobuf:"varint,5,opt,name=member_epoch,json=memberEpoch,proto3" json:"member_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GroupServiceCommitRequest) Reset() {
 	*x = GroupServiceCommitRequest{}
-	mi := &file_lattice_v1_group_proto_msgTypes[12]
+	mi := &file_lattice_v1_group_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -794,7 +1026,7 @@ func (x *GroupServiceCommitRequest) String() string {
 func (*GroupServiceCommitRequest) ProtoMessage() {}
 
 func (x *GroupServiceCommitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_group_proto_msgTypes[12]
+	mi := &file_lattice_v1_group_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -807,7 +1039,7 @@ func (x *GroupServiceCommitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupServiceCommitRequest.ProtoReflect.Descriptor instead.
 func (*GroupServiceCommitRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_group_proto_rawDescGZIP(), []int{12}
+	return file_lattice_v1_group_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GroupServiceCommitRequest) GetStore() string {
@@ -831,6 +1063,20 @@ func (x *GroupServiceCommitRequest) GetOffsets() []*GroupServiceCommitRequest_Of
 	return nil
 }
 
+func (x *GroupServiceCommitRequest) GetMemberId() string {
+	if x != nil {
+		return x.MemberId
+	}
+	return ""
+}
+
+func (x *GroupServiceCommitRequest) GetMemberEpoch() int32 {
+	if x != nil {
+		return x.MemberEpoch
+	}
+	return 0
+}
+
 type GroupServiceCommitResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -839,7 +1085,7 @@ type GroupServiceCommitResponse struct {
 
 func (x *GroupServiceCommitResponse) Reset() {
 	*x = GroupServiceCommitResponse{}
-	mi := &file_lattice_v1_group_proto_msgTypes[13]
+	mi := &file_lattice_v1_group_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -851,7 +1097,7 @@ func (x *GroupServiceCommitResponse) String() string {
 func (*GroupServiceCommitResponse) ProtoMessage() {}
 
 func (x *GroupServiceCommitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_group_proto_msgTypes[13]
+	mi := &file_lattice_v1_group_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -864,7 +1110,7 @@ func (x *GroupServiceCommitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupServiceCommitResponse.ProtoReflect.Descriptor instead.
 func (*GroupServiceCommitResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_group_proto_rawDescGZIP(), []int{13}
+	return file_lattice_v1_group_proto_rawDescGZIP(), []int{16}
 }
 
 type GroupServiceResetResponse_Moved struct {
@@ -879,7 +1125,7 @@ type GroupServiceResetResponse_Moved struct {
 
 func (x *GroupServiceResetResponse_Moved) Reset() {
 	*x = GroupServiceResetResponse_Moved{}
-	mi := &file_lattice_v1_group_proto_msgTypes[14]
+	mi := &file_lattice_v1_group_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +1137,7 @@ func (x *GroupServiceResetResponse_Moved) String() string {
 func (*GroupServiceResetResponse_Moved) ProtoMessage() {}
 
 func (x *GroupServiceResetResponse_Moved) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_group_proto_msgTypes[14]
+	mi := &file_lattice_v1_group_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -940,7 +1186,7 @@ type GroupServiceCommitRequest_Offset struct {
 
 func (x *GroupServiceCommitRequest_Offset) Reset() {
 	*x = GroupServiceCommitRequest_Offset{}
-	mi := &file_lattice_v1_group_proto_msgTypes[15]
+	mi := &file_lattice_v1_group_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -952,7 +1198,7 @@ func (x *GroupServiceCommitRequest_Offset) String() string {
 func (*GroupServiceCommitRequest_Offset) ProtoMessage() {}
 
 func (x *GroupServiceCommitRequest_Offset) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_group_proto_msgTypes[15]
+	mi := &file_lattice_v1_group_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -965,7 +1211,7 @@ func (x *GroupServiceCommitRequest_Offset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupServiceCommitRequest_Offset.ProtoReflect.Descriptor instead.
 func (*GroupServiceCommitRequest_Offset) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_group_proto_rawDescGZIP(), []int{12, 0}
+	return file_lattice_v1_group_proto_rawDescGZIP(), []int{15, 0}
 }
 
 func (x *GroupServiceCommitRequest_Offset) GetTopic() string {
@@ -1063,22 +1309,45 @@ const file_lattice_v1_group_proto_rawDesc = "" +
 	"\x19GroupServiceDeleteRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\"\x1c\n" +
-	"\x1aGroupServiceDeleteResponse\"\x81\x02\n" +
+	"\x1aGroupServiceDeleteResponse\"\xc0\x02\n" +
+	"\x1cGroupServiceHeartbeatRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x1b\n" +
+	"\tmember_id\x18\x03 \x01(\tR\bmemberId\x12!\n" +
+	"\fmember_epoch\x18\x04 \x01(\x05R\vmemberEpoch\x12\x16\n" +
+	"\x06topics\x18\x05 \x03(\tR\x06topics\x12,\n" +
+	"\x05owned\x18\x06 \x01(\v2\x16.lattice.v1.AssignmentR\x05owned\x120\n" +
+	"\x14rebalance_timeout_ms\x18\a \x01(\x05R\x12rebalanceTimeoutMs\x12\x1b\n" +
+	"\tclient_id\x18\b \x01(\tR\bclientId\x12\x1f\n" +
+	"\vinstance_id\x18\t \x01(\tR\n" +
+	"instanceId\"A\n" +
+	"\n" +
+	"Assignment\x123\n" +
+	"\x06topics\x18\x01 \x03(\v2\x1b.lattice.v1.TopicPartitionsR\x06topics\"\xb4\x01\n" +
+	"\x1dGroupServiceHeartbeatResponse\x12\x1b\n" +
+	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12!\n" +
+	"\fmember_epoch\x18\x02 \x01(\x05R\vmemberEpoch\x12\x1f\n" +
+	"\vinterval_ms\x18\x03 \x01(\x05R\n" +
+	"intervalMs\x122\n" +
+	"\bassigned\x18\x04 \x01(\v2\x16.lattice.v1.AssignmentR\bassigned\"\xc1\x02\n" +
 	"\x19GroupServiceCommitRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12F\n" +
-	"\aoffsets\x18\x03 \x03(\v2,.lattice.v1.GroupServiceCommitRequest.OffsetR\aoffsets\x1ap\n" +
+	"\aoffsets\x18\x03 \x03(\v2,.lattice.v1.GroupServiceCommitRequest.OffsetR\aoffsets\x12\x1b\n" +
+	"\tmember_id\x18\x04 \x01(\tR\bmemberId\x12!\n" +
+	"\fmember_epoch\x18\x05 \x01(\x05R\vmemberEpoch\x1ap\n" +
 	"\x06Offset\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x1a\n" +
 	"\bmetadata\x18\x04 \x01(\tR\bmetadata\"\x1c\n" +
-	"\x1aGroupServiceCommitResponse2\xd2\x03\n" +
+	"\x1aGroupServiceCommitResponse2\xb4\x04\n" +
 	"\fGroupService\x12V\n" +
 	"\x04List\x12#.lattice.v1.GroupServiceListRequest\x1a$.lattice.v1.GroupServiceListResponse\"\x03\x90\x02\x01\x12b\n" +
 	"\bDescribe\x12'.lattice.v1.GroupServiceDescribeRequest\x1a(.lattice.v1.GroupServiceDescribeResponse\"\x03\x90\x02\x01\x12T\n" +
 	"\x05Reset\x12$.lattice.v1.GroupServiceResetRequest\x1a%.lattice.v1.GroupServiceResetResponse\x12W\n" +
-	"\x06Delete\x12%.lattice.v1.GroupServiceDeleteRequest\x1a&.lattice.v1.GroupServiceDeleteResponse\x12W\n" +
+	"\x06Delete\x12%.lattice.v1.GroupServiceDeleteRequest\x1a&.lattice.v1.GroupServiceDeleteResponse\x12`\n" +
+	"\tHeartbeat\x12(.lattice.v1.GroupServiceHeartbeatRequest\x1a).lattice.v1.GroupServiceHeartbeatResponse\x12W\n" +
 	"\x06Commit\x12%.lattice.v1.GroupServiceCommitRequest\x1a&.lattice.v1.GroupServiceCommitResponseB;Z9github.com/lattice-log/lattice/proto/lattice/v1;latticev1b\x06proto3"
 
 var (
@@ -1093,7 +1362,7 @@ func file_lattice_v1_group_proto_rawDescGZIP() []byte {
 	return file_lattice_v1_group_proto_rawDescData
 }
 
-var file_lattice_v1_group_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_lattice_v1_group_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_lattice_v1_group_proto_goTypes = []any{
 	(*Group)(nil),                            // 0: lattice.v1.Group
 	(*GroupMember)(nil),                      // 1: lattice.v1.GroupMember
@@ -1107,11 +1376,14 @@ var file_lattice_v1_group_proto_goTypes = []any{
 	(*GroupServiceResetResponse)(nil),        // 9: lattice.v1.GroupServiceResetResponse
 	(*GroupServiceDeleteRequest)(nil),        // 10: lattice.v1.GroupServiceDeleteRequest
 	(*GroupServiceDeleteResponse)(nil),       // 11: lattice.v1.GroupServiceDeleteResponse
-	(*GroupServiceCommitRequest)(nil),        // 12: lattice.v1.GroupServiceCommitRequest
-	(*GroupServiceCommitResponse)(nil),       // 13: lattice.v1.GroupServiceCommitResponse
-	(*GroupServiceResetResponse_Moved)(nil),  // 14: lattice.v1.GroupServiceResetResponse.Moved
-	(*GroupServiceCommitRequest_Offset)(nil), // 15: lattice.v1.GroupServiceCommitRequest.Offset
-	(*Position)(nil),                         // 16: lattice.v1.Position
+	(*GroupServiceHeartbeatRequest)(nil),     // 12: lattice.v1.GroupServiceHeartbeatRequest
+	(*Assignment)(nil),                       // 13: lattice.v1.Assignment
+	(*GroupServiceHeartbeatResponse)(nil),    // 14: lattice.v1.GroupServiceHeartbeatResponse
+	(*GroupServiceCommitRequest)(nil),        // 15: lattice.v1.GroupServiceCommitRequest
+	(*GroupServiceCommitResponse)(nil),       // 16: lattice.v1.GroupServiceCommitResponse
+	(*GroupServiceResetResponse_Moved)(nil),  // 17: lattice.v1.GroupServiceResetResponse.Moved
+	(*GroupServiceCommitRequest_Offset)(nil), // 18: lattice.v1.GroupServiceCommitRequest.Offset
+	(*Position)(nil),                         // 19: lattice.v1.Position
 }
 var file_lattice_v1_group_proto_depIdxs = []int32{
 	2,  // 0: lattice.v1.GroupMember.assignment:type_name -> lattice.v1.TopicPartitions
@@ -1119,24 +1391,29 @@ var file_lattice_v1_group_proto_depIdxs = []int32{
 	0,  // 2: lattice.v1.GroupServiceDescribeResponse.group:type_name -> lattice.v1.Group
 	1,  // 3: lattice.v1.GroupServiceDescribeResponse.members:type_name -> lattice.v1.GroupMember
 	3,  // 4: lattice.v1.GroupServiceDescribeResponse.offsets:type_name -> lattice.v1.GroupOffset
-	16, // 5: lattice.v1.GroupServiceResetRequest.to:type_name -> lattice.v1.Position
-	14, // 6: lattice.v1.GroupServiceResetResponse.moved:type_name -> lattice.v1.GroupServiceResetResponse.Moved
-	15, // 7: lattice.v1.GroupServiceCommitRequest.offsets:type_name -> lattice.v1.GroupServiceCommitRequest.Offset
-	4,  // 8: lattice.v1.GroupService.List:input_type -> lattice.v1.GroupServiceListRequest
-	6,  // 9: lattice.v1.GroupService.Describe:input_type -> lattice.v1.GroupServiceDescribeRequest
-	8,  // 10: lattice.v1.GroupService.Reset:input_type -> lattice.v1.GroupServiceResetRequest
-	10, // 11: lattice.v1.GroupService.Delete:input_type -> lattice.v1.GroupServiceDeleteRequest
-	12, // 12: lattice.v1.GroupService.Commit:input_type -> lattice.v1.GroupServiceCommitRequest
-	5,  // 13: lattice.v1.GroupService.List:output_type -> lattice.v1.GroupServiceListResponse
-	7,  // 14: lattice.v1.GroupService.Describe:output_type -> lattice.v1.GroupServiceDescribeResponse
-	9,  // 15: lattice.v1.GroupService.Reset:output_type -> lattice.v1.GroupServiceResetResponse
-	11, // 16: lattice.v1.GroupService.Delete:output_type -> lattice.v1.GroupServiceDeleteResponse
-	13, // 17: lattice.v1.GroupService.Commit:output_type -> lattice.v1.GroupServiceCommitResponse
-	13, // [13:18] is the sub-list for method output_type
-	8,  // [8:13] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	19, // 5: lattice.v1.GroupServiceResetRequest.to:type_name -> lattice.v1.Position
+	17, // 6: lattice.v1.GroupServiceResetResponse.moved:type_name -> lattice.v1.GroupServiceResetResponse.Moved
+	13, // 7: lattice.v1.GroupServiceHeartbeatRequest.owned:type_name -> lattice.v1.Assignment
+	2,  // 8: lattice.v1.Assignment.topics:type_name -> lattice.v1.TopicPartitions
+	13, // 9: lattice.v1.GroupServiceHeartbeatResponse.assigned:type_name -> lattice.v1.Assignment
+	18, // 10: lattice.v1.GroupServiceCommitRequest.offsets:type_name -> lattice.v1.GroupServiceCommitRequest.Offset
+	4,  // 11: lattice.v1.GroupService.List:input_type -> lattice.v1.GroupServiceListRequest
+	6,  // 12: lattice.v1.GroupService.Describe:input_type -> lattice.v1.GroupServiceDescribeRequest
+	8,  // 13: lattice.v1.GroupService.Reset:input_type -> lattice.v1.GroupServiceResetRequest
+	10, // 14: lattice.v1.GroupService.Delete:input_type -> lattice.v1.GroupServiceDeleteRequest
+	12, // 15: lattice.v1.GroupService.Heartbeat:input_type -> lattice.v1.GroupServiceHeartbeatRequest
+	15, // 16: lattice.v1.GroupService.Commit:input_type -> lattice.v1.GroupServiceCommitRequest
+	5,  // 17: lattice.v1.GroupService.List:output_type -> lattice.v1.GroupServiceListResponse
+	7,  // 18: lattice.v1.GroupService.Describe:output_type -> lattice.v1.GroupServiceDescribeResponse
+	9,  // 19: lattice.v1.GroupService.Reset:output_type -> lattice.v1.GroupServiceResetResponse
+	11, // 20: lattice.v1.GroupService.Delete:output_type -> lattice.v1.GroupServiceDeleteResponse
+	14, // 21: lattice.v1.GroupService.Heartbeat:output_type -> lattice.v1.GroupServiceHeartbeatResponse
+	16, // 22: lattice.v1.GroupService.Commit:output_type -> lattice.v1.GroupServiceCommitResponse
+	17, // [17:23] is the sub-list for method output_type
+	11, // [11:17] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_lattice_v1_group_proto_init() }
@@ -1151,7 +1428,7 @@ func file_lattice_v1_group_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lattice_v1_group_proto_rawDesc), len(file_lattice_v1_group_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

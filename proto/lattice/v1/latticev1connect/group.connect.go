@@ -41,6 +41,8 @@ const (
 	GroupServiceResetProcedure = "/lattice.v1.GroupService/Reset"
 	// GroupServiceDeleteProcedure is the fully-qualified name of the GroupService's Delete RPC.
 	GroupServiceDeleteProcedure = "/lattice.v1.GroupService/Delete"
+	// GroupServiceHeartbeatProcedure is the fully-qualified name of the GroupService's Heartbeat RPC.
+	GroupServiceHeartbeatProcedure = "/lattice.v1.GroupService/Heartbeat"
 	// GroupServiceCommitProcedure is the fully-qualified name of the GroupService's Commit RPC.
 	GroupServiceCommitProcedure = "/lattice.v1.GroupService/Commit"
 )
@@ -55,9 +57,12 @@ type GroupServiceClient interface {
 	Reset(context.Context, *v1.GroupServiceResetRequest) (*v1.GroupServiceResetResponse, error)
 	// Delete removes a group that has no members, with its offsets.
 	Delete(context.Context, *v1.GroupServiceDeleteRequest) (*v1.GroupServiceDeleteResponse, error)
-	// Commit stores offsets for a group without members: the caller assigns
-	// partitions itself. A group that has members refuses it with KIND_CONFLICT
-	// or KIND_FENCED.
+	// Heartbeat joins a group, keeps its member alive, tells it its partitions and
+	// lets it leave: the protocol of KIP-848, in which the node assigns. Members
+	// that speak Kafka and members that speak this API can share a group.
+	Heartbeat(context.Context, *v1.GroupServiceHeartbeatRequest) (*v1.GroupServiceHeartbeatResponse, error)
+	// Commit stores offsets: for a member, or, without a member id, for a group
+	// that has no members (then the caller assigns partitions itself).
 	Commit(context.Context, *v1.GroupServiceCommitRequest) (*v1.GroupServiceCommitResponse, error)
 }
 
@@ -98,6 +103,12 @@ func NewGroupServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(groupServiceMethods.ByName("Delete")),
 			connect.WithClientOptions(opts...),
 		),
+		heartbeat: connect.NewClient[v1.GroupServiceHeartbeatRequest, v1.GroupServiceHeartbeatResponse](
+			httpClient,
+			baseURL+GroupServiceHeartbeatProcedure,
+			connect.WithSchema(groupServiceMethods.ByName("Heartbeat")),
+			connect.WithClientOptions(opts...),
+		),
 		commit: connect.NewClient[v1.GroupServiceCommitRequest, v1.GroupServiceCommitResponse](
 			httpClient,
 			baseURL+GroupServiceCommitProcedure,
@@ -109,11 +120,12 @@ func NewGroupServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 
 // groupServiceClient implements GroupServiceClient.
 type groupServiceClient struct {
-	list     *connect.Client[v1.GroupServiceListRequest, v1.GroupServiceListResponse]
-	describe *connect.Client[v1.GroupServiceDescribeRequest, v1.GroupServiceDescribeResponse]
-	reset    *connect.Client[v1.GroupServiceResetRequest, v1.GroupServiceResetResponse]
-	delete   *connect.Client[v1.GroupServiceDeleteRequest, v1.GroupServiceDeleteResponse]
-	commit   *connect.Client[v1.GroupServiceCommitRequest, v1.GroupServiceCommitResponse]
+	list      *connect.Client[v1.GroupServiceListRequest, v1.GroupServiceListResponse]
+	describe  *connect.Client[v1.GroupServiceDescribeRequest, v1.GroupServiceDescribeResponse]
+	reset     *connect.Client[v1.GroupServiceResetRequest, v1.GroupServiceResetResponse]
+	delete    *connect.Client[v1.GroupServiceDeleteRequest, v1.GroupServiceDeleteResponse]
+	heartbeat *connect.Client[v1.GroupServiceHeartbeatRequest, v1.GroupServiceHeartbeatResponse]
+	commit    *connect.Client[v1.GroupServiceCommitRequest, v1.GroupServiceCommitResponse]
 }
 
 // List calls lattice.v1.GroupService.List.
@@ -152,6 +164,15 @@ func (c *groupServiceClient) Delete(ctx context.Context, req *v1.GroupServiceDel
 	return nil, err
 }
 
+// Heartbeat calls lattice.v1.GroupService.Heartbeat.
+func (c *groupServiceClient) Heartbeat(ctx context.Context, req *v1.GroupServiceHeartbeatRequest) (*v1.GroupServiceHeartbeatResponse, error) {
+	response, err := c.heartbeat.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // Commit calls lattice.v1.GroupService.Commit.
 func (c *groupServiceClient) Commit(ctx context.Context, req *v1.GroupServiceCommitRequest) (*v1.GroupServiceCommitResponse, error) {
 	response, err := c.commit.CallUnary(ctx, connect.NewRequest(req))
@@ -171,9 +192,12 @@ type GroupServiceHandler interface {
 	Reset(context.Context, *v1.GroupServiceResetRequest) (*v1.GroupServiceResetResponse, error)
 	// Delete removes a group that has no members, with its offsets.
 	Delete(context.Context, *v1.GroupServiceDeleteRequest) (*v1.GroupServiceDeleteResponse, error)
-	// Commit stores offsets for a group without members: the caller assigns
-	// partitions itself. A group that has members refuses it with KIND_CONFLICT
-	// or KIND_FENCED.
+	// Heartbeat joins a group, keeps its member alive, tells it its partitions and
+	// lets it leave: the protocol of KIP-848, in which the node assigns. Members
+	// that speak Kafka and members that speak this API can share a group.
+	Heartbeat(context.Context, *v1.GroupServiceHeartbeatRequest) (*v1.GroupServiceHeartbeatResponse, error)
+	// Commit stores offsets: for a member, or, without a member id, for a group
+	// that has no members (then the caller assigns partitions itself).
 	Commit(context.Context, *v1.GroupServiceCommitRequest) (*v1.GroupServiceCommitResponse, error)
 }
 
@@ -210,6 +234,12 @@ func NewGroupServiceHandler(svc GroupServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(groupServiceMethods.ByName("Delete")),
 		connect.WithHandlerOptions(opts...),
 	)
+	groupServiceHeartbeatHandler := connect.NewUnaryHandlerSimple(
+		GroupServiceHeartbeatProcedure,
+		svc.Heartbeat,
+		connect.WithSchema(groupServiceMethods.ByName("Heartbeat")),
+		connect.WithHandlerOptions(opts...),
+	)
 	groupServiceCommitHandler := connect.NewUnaryHandlerSimple(
 		GroupServiceCommitProcedure,
 		svc.Commit,
@@ -226,6 +256,8 @@ func NewGroupServiceHandler(svc GroupServiceHandler, opts ...connect.HandlerOpti
 			groupServiceResetHandler.ServeHTTP(w, r)
 		case GroupServiceDeleteProcedure:
 			groupServiceDeleteHandler.ServeHTTP(w, r)
+		case GroupServiceHeartbeatProcedure:
+			groupServiceHeartbeatHandler.ServeHTTP(w, r)
 		case GroupServiceCommitProcedure:
 			groupServiceCommitHandler.ServeHTTP(w, r)
 		default:
@@ -251,6 +283,10 @@ func (UnimplementedGroupServiceHandler) Reset(context.Context, *v1.GroupServiceR
 
 func (UnimplementedGroupServiceHandler) Delete(context.Context, *v1.GroupServiceDeleteRequest) (*v1.GroupServiceDeleteResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.GroupService.Delete is not implemented"))
+}
+
+func (UnimplementedGroupServiceHandler) Heartbeat(context.Context, *v1.GroupServiceHeartbeatRequest) (*v1.GroupServiceHeartbeatResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.GroupService.Heartbeat is not implemented"))
 }
 
 func (UnimplementedGroupServiceHandler) Commit(context.Context, *v1.GroupServiceCommitRequest) (*v1.GroupServiceCommitResponse, error) {
