@@ -197,9 +197,12 @@ func (x *GroupMember) GetAssignment() []*TopicPartitions {
 }
 
 type TopicPartitions struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Partitions    []int32                `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Topic      string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partitions []int32                `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
+	// Id of the topic incarnation in hex. In requests it counts, if given,
+	// instead of the name.
+	TopicId       string `protobuf:"bytes,3,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -246,6 +249,13 @@ func (x *TopicPartitions) GetPartitions() []int32 {
 		return x.Partitions
 	}
 	return nil
+}
+
+func (x *TopicPartitions) GetTopicId() string {
+	if x != nil {
+		return x.TopicId
+	}
+	return ""
 }
 
 type GroupOffset struct {
@@ -1264,12 +1274,13 @@ const file_lattice_v1_group_proto_rawDesc = "" +
 	"\x04host\x18\x04 \x01(\tR\x04host\x12;\n" +
 	"\n" +
 	"assignment\x18\x05 \x03(\v2\x1b.lattice.v1.TopicPartitionsR\n" +
-	"assignment\"G\n" +
+	"assignment\"b\n" +
 	"\x0fTopicPartitions\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\x02 \x03(\x05R\n" +
-	"partitions\"\xb7\x01\n" +
+	"partitions\x12\x19\n" +
+	"\btopic_id\x18\x03 \x01(\tR\atopicId\"\xb7\x01\n" +
 	"\vGroupOffset\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x1c\n" +
