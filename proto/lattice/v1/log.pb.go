@@ -1443,7 +1443,9 @@ type ConsumeStarted_At struct {
 	// Offset of the first record that will be sent.
 	Offset int64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	// Readers see records below this offset now.
-	Committed     int64 `protobuf:"varint,3,opt,name=committed,proto3" json:"committed,omitempty"`
+	Committed int64 `protobuf:"varint,3,opt,name=committed,proto3" json:"committed,omitempty"`
+	// First offset that is still there.
+	Start         int64 `protobuf:"varint,4,opt,name=start,proto3" json:"start,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1495,6 +1497,13 @@ func (x *ConsumeStarted_At) GetOffset() int64 {
 func (x *ConsumeStarted_At) GetCommitted() int64 {
 	if x != nil {
 		return x.Committed
+	}
+	return 0
+}
+
+func (x *ConsumeStarted_At) GetStart() int64 {
+	if x != nil {
+		return x.Start
 	}
 	return 0
 }
@@ -1647,16 +1656,17 @@ const file_lattice_v1_log_proto_rawDesc = "" +
 	"\x05chunk\x18\x02 \x01(\v2\x18.lattice.v1.ConsumeChunkH\x00R\x05chunk\x126\n" +
 	"\askipped\x18\x03 \x01(\v2\x1a.lattice.v1.ConsumeSkippedH\x00R\askipped\x12:\n" +
 	"\tcaught_up\x18\x04 \x01(\v2\x1b.lattice.v1.ConsumeCaughtUpH\x00R\bcaughtUpB\a\n" +
-	"\x05event\"\xc4\x01\n" +
+	"\x05event\"\xda\x01\n" +
 	"\x0eConsumeStarted\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\tR\atopicId\x12=\n" +
 	"\n" +
 	"partitions\x18\x02 \x03(\v2\x1d.lattice.v1.ConsumeStarted.AtR\n" +
-	"partitions\x1aX\n" +
+	"partitions\x1an\n" +
 	"\x02At\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x1c\n" +
-	"\tcommitted\x18\x03 \x01(\x03R\tcommitted\"\x85\x01\n" +
+	"\tcommitted\x18\x03 \x01(\x03R\tcommitted\x12\x14\n" +
+	"\x05start\x18\x04 \x01(\x03R\x05start\"\x85\x01\n" +
 	"\fConsumeChunk\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x18\n" +
 	"\abatches\x18\x02 \x01(\fR\abatches\x12\x1f\n" +
