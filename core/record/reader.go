@@ -76,8 +76,9 @@ func (r *Reader) Header() Header { return r.h }
 // Next reads the next record into rec and reports whether there was one. Key,
 // Value and header values alias the batch or the Reader's buffer and are valid
 // until the next Open; rec.Headers is valid until the next Next with this rec,
-// which reuses it. A record that breaks the format, offsets that do not rise,
-// and bytes after the last record are ErrMalformed, for good.
+// which reuses it. A record that breaks the format or whose offset does not rise
+// is ErrMalformed (a *RecordError names it), as are bytes after the last one; the
+// batch then gives no more records.
 func (r *Reader) Next(rec *Record) (bool, error) {
 	_, ok, err := r.next(rec, true)
 	return ok, err
@@ -111,8 +112,8 @@ func (r *Reader) next(rec *Record, headers bool) (raw []byte, ok bool, err error
 
 // fail stops reading for good at the current record.
 func (r *Reader) fail(what string) error {
-	r.err = fmt.Errorf("batch at %d: record %d of %d: %w: bad %s",
-		r.h.BaseOffset, r.h.Count-r.left, r.h.Count, ErrMalformed, what)
+	index := int(r.h.Count - r.left)
+	r.err = fmt.Errorf("batch at %d: %w", r.h.BaseOffset, &RecordError{index, fmt.Errorf("%w: bad %s", ErrMalformed, what)})
 	return r.err
 }
 

@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"math"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -72,19 +73,28 @@ func same(a, b Record) bool {
 
 func sameBytes(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
 
+// clone copies a record out of a Reader's buffer, nils kept.
+func clone(rec Record) Record {
+	rec.Key, rec.Value, rec.Headers = bytes.Clone(rec.Key), bytes.Clone(rec.Value), slices.Clone(rec.Headers)
+	for i := range rec.Headers {
+		rec.Headers[i].Value = bytes.Clone(rec.Headers[i].Value)
+	}
+	return rec
+}
+
 // readAll reads every record of batch, copied.
 func readAll(r *Reader, batch []byte, l Limits) ([]Record, error) {
 	if err := r.Open(batch, l); err != nil {
 		return nil, err
 	}
 	var all []Record
+	var rec Record
 	for {
-		var rec Record
 		ok, err := r.Next(&rec)
 		if err != nil || !ok {
 			return all, err
 		}
-		all = append(all, rec)
+		all = append(all, clone(rec))
 	}
 }
 
