@@ -1,0 +1,304 @@
+package segment
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"sort"
+
+	"github.com/lattice-log/lattice/storage/disk"
+)
+
+const (
+	offsetEntrySize = 8
+	timeEntrySize   = 12
+)
+
+// offsetEntry points at the block that ends at offset last.
+type offsetEntry struct{ last, at uint32 }
+
+// timeEntry says that no block up to last is later than time.
+type timeEntry struct {
+	time int64
+	last uint32
+}
+
+// memIndex is the index of a segment that is not sealed.
+type memIndex struct {
+	offsets []offsetEntry
+	times   []timeEntry
+	since   int64 // bytes since the block of the last entry
+
+	// written are the entries that the files on disk have.
+	offsetsWritten, timesWritten int
+}
+
+// add takes note of the block at a position, which is behind all others.
+// step is the distance between entries.
+func (x *memIndex) add(base int64, m Meta, at, size, step int64, t *times) {
+	if !t.known || m.MaxTime > t.max {
+		t.max, t.maxLast = m.MaxTime, m.Last
+	}
+	if at == 0 {
+		t.first, t.firstOK = m.MaxTime, true
+	}
+	t.known = true
+	if x.since > step {
+		x.offsets = append(x.offsets, offsetEntry{uint32(m.Last - base), uint32(at)})
+		x.addTime(base, t)
+		x.since = 0
+	}
+	x.since += size
+}
+
+// addTime adds an entry for the greatest time so far, if it is news.
+func (x *memIndex) addTime(base int64, t *times) {
+	if !t.known || t.max < 0 {
+		return
+	}
+	if n := len(x.times); n > 0 && x.times[n-1].time >= t.max {
+		return
+	}
+	x.times = append(x.times, timeEntry{t.max, uint32(t.maxLast - base)})
+}
+
+// before returns the offset up to which nothing is later than ms, base-1 when
+// that is not known.
+func (x *memIndex) before(base, ms int64) int64 {
+	i := sort.Search(len(x.times), func(i int) bool { return x.times[i].time >= ms })
+	if i == 0 {
+		return base - 1
+	}
+	return base + int64(x.times[i-1].last)
+}
+
+func encodeOffsets(entries []offsetEntry) []byte {
+	b := make([]byte, 0, len(entries)*offsetEntrySize)
+	for _, e := range entries {
+		b = binary.BigEndian.AppendUint32(b, e.last)
+		b = binary.BigEndian.AppendUint32(b, e.at)
+	}
+	return b
+}
+
+func encodeTimes(entries []timeEntry) []byte {
+	b := make([]byte, 0, len(entries)*timeEntrySize)
+	for _, e := range entries {
+		b = binary.BigEndian.AppendUint64(b, uint64(e.time))
+		b = binary.BigEndian.AppendUint32(b, e.last)
+	}
+	return b
+}
+
+func decodeOffset(b []byte) offsetEntry {
+	return offsetEntry{binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:])}
+}
+
+func decodeTime(b []byte) timeEntry {
+	return timeEntry{int64(binary.BigEndian.Uint64(b)), binary.BigEndian.Uint32(b[8:])}
+}
+
+// decodeOffsets returns the entries up to the first that does not rise, or
+// points at or beyond a byte position.
+func decodeOffsets(b []byte, end int64) []offsetEntry {
+	var out []offsetEntry
+	for ; len(b) >= offsetEntrySize; b = b[offsetEntrySize:] {
+		e := decodeOffset(b)
+		prev := offsetEntry{}
+		if len(out) > 0 {
+			prev = out[len(out)-1]
+		}
+		if e.at <= prev.at || e.last <= prev.last || int64(e.at) >= end || e.last > math.MaxInt32 {
+			break
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// decodeTimes returns the entries up to the first that does not rise or speaks
+// of offsets beyond last.
+func decodeTimes(b []byte, last uint32) []timeEntry {
+	var out []timeEntry
+	for ; len(b) >= timeEntrySize; b = b[timeEntrySize:] {
+		e := decodeTime(b)
+		if e.time < 0 || e.last > last {
+			break
+		}
+		if n := len(out); n > 0 && (e.time <= out[n-1].time || e.last <= out[n-1].last) {
+			break
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// readIndex returns what the files on disk say about the blocks before a byte
+// position. The entries are consistent in themselves; whether they fit the
+// blocks is not known yet. A missing or damaged file is an empty index.
+func (l *Log) readIndex(base, end int64) memIndex {
+	var x memIndex
+	b, err := disk.ReadFile(l.fs, l.name(base, indexExt))
+	if err != nil {
+		return x
+	}
+	x.offsets = decodeOffsets(b, end)
+	if len(x.offsets) == 0 {
+		return x
+	}
+	if b, err = disk.ReadFile(l.fs, l.name(base, timeExt)); err != nil {
+		return memIndex{}
+	}
+	x.times = decodeTimes(b, x.offsets[len(x.offsets)-1].last)
+	return x
+}
+
+// writeIndex replaces both files by all of x and makes them durable. On an
+// error neither is left in place.
+func (l *Log) writeIndex(base int64, x *memIndex) error {
+	write := func(ext string, data []byte) error {
+		name := l.name(base, ext)
+		f, err := l.fs.Create(name, disk.Category)
+		if err != nil {
+			return fmt.Errorf("create %s: %w", name, err)
+		}
+		_, err = f.Write(data)
+		if err == nil {
+			err = f.Sync()
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("write %s: %w", name, err)
+		}
+		return nil
+	}
+	err := write(timeExt, encodeTimes(x.times))
+	if err == nil {
+		err = write(indexExt, encodeOffsets(x.offsets))
+	}
+	if err != nil {
+		_ = disk.RemoveIfExists(l.fs, l.name(base, indexExt))
+		_ = disk.RemoveIfExists(l.fs, l.name(base, timeExt))
+		return storage("index of segment %d: %w", base, err)
+	}
+	return nil
+}
+
+// FlushIndex writes the index entries of the active file that are only in
+// memory, so that the next Open reads less. They are hints: nothing is lost if
+// it is never called or fails. The time entries are made durable before the
+// offset entries that vouch for them are written.
+func (l *Log) FlushIndex() error {
+	l.syncMu.Lock()
+	defer l.syncMu.Unlock()
+	l.mu.RLock()
+	s := l.act
+	var x memIndex
+	if s != nil {
+		x = s.index
+	}
+	l.mu.RUnlock()
+	if s == nil || x.offsetsWritten == len(x.offsets) {
+		return nil
+	}
+	times := encodeTimes(x.times[x.timesWritten:])
+	if err := l.appendFile(s.base, timeExt, int64(x.timesWritten)*timeEntrySize, times, true); err != nil {
+		return err
+	}
+	offsets := encodeOffsets(x.offsets[x.offsetsWritten:])
+	if err := l.appendFile(s.base, indexExt, int64(x.offsetsWritten)*offsetEntrySize, offsets, false); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	s.index.timesWritten = len(x.times)
+	s.index.offsetsWritten = len(x.offsets)
+	l.mu.Unlock()
+	return nil
+}
+
+// appendFile writes b at a position of an index file and cuts what was behind.
+func (l *Log) appendFile(base int64, ext string, at int64, b []byte, sync bool) error {
+	if len(b) == 0 && at > 0 {
+		return nil
+	}
+	name := l.name(base, ext)
+	f, err := l.fs.OpenReadWrite(name, disk.Category)
+	if err != nil {
+		return storage("open %s: %w", name, err)
+	}
+	_, err = f.WriteAt(b, at)
+	if err == nil {
+		err = l.fs.Truncate(name, at+int64(len(b)))
+	}
+	if err == nil && sync {
+		err = f.SyncData()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return storage("write %s: %w", name, err)
+	}
+	return nil
+}
+
+// floorOnDisk is floorIn on a sealed segment's file.
+func (l *Log) floorOnDisk(h *handle, base int64, less func(offsetEntry) bool) (offsetEntry, bool, error) {
+	f, size, err := l.indexFile(h, base)
+	if err != nil || f == nil {
+		return offsetEntry{}, false, err
+	}
+	var b [offsetEntrySize]byte
+	var readErr error
+	read := func(i int) offsetEntry {
+		if _, err := f.ReadAt(b[:], int64(i)*offsetEntrySize); err != nil && readErr == nil {
+			readErr = err
+		}
+		return decodeOffset(b[:])
+	}
+	n := int(size / offsetEntrySize)
+	i := sort.Search(n, func(i int) bool { return !less(read(i)) }) - 1
+	if i < 0 || readErr != nil {
+		return offsetEntry{}, false, readErr
+	}
+	e := read(i)
+	return e, readErr == nil, readErr
+}
+
+// indexFile returns the open .index of a sealed segment, kept with its handle,
+// and its size; nil when there is none.
+func (l *Log) indexFile(h *handle, base int64) (io.ReaderAt, int64, error) {
+	h.set.mu.Lock()
+	f := h.index
+	h.set.mu.Unlock()
+	if f == nil {
+		opened, err := l.fs.Open(l.name(base, indexExt))
+		if disk.IsNotExist(err) {
+			return nil, 0, errNoIndex
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		h.set.mu.Lock()
+		if h.index == nil && !h.dead {
+			h.index = opened
+			opened = nil
+		}
+		f = h.index
+		h.set.mu.Unlock()
+		if opened != nil {
+			_ = opened.Close()
+		}
+		if f == nil {
+			return nil, 0, errNoIndex
+		}
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, err
+	}
+	if info.Size()%offsetEntrySize != 0 {
+		return nil, 0, errNoIndex
+	}
+	return f, info.Size(), nil
+}
+
+var errNoIndex = errors.New("segment: no usable index")
