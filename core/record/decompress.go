@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/snappy"
@@ -13,15 +14,19 @@ import (
 )
 
 const (
-	// minRoom and maxGuess bound the first size of the buffer, when it is a guess
+	// minRoom and maxGuess bound the first size of the buffer when it is a guess,
 	// or the word of the compressed bytes: that many bytes for each of them.
 	minRoom  = 4 << 10
 	maxGuess = 64
+	// The most that a compressed byte can stand for: deflate's longest match takes
+	// two bits, a copy of 64 bytes three bytes of snappy; lz4 counts by 255.
+	gzipRatio   = 1032
+	snappyRatio = 22
+	lz4Ratio    = 255
 	// zstdBlock is the most that one block of zstd can decompress to.
 	zstdBlock = 128 << 10
-	// snappyRatio is above the most that snappy can make of a byte: a copy of 64
-	// bytes takes three.
-	snappyRatio = 22
+	// zstdOverrun is by how much its decoder likes to write beyond, to be faster.
+	zstdOverrun = 16
 )
 
 // errFull means that the decompressed bytes do not fit the room given.
@@ -30,50 +35,60 @@ var errFull = errors.New("no room")
 // decompressor decompresses whole batches into a buffer that it reuses. The
 // zero value is ready.
 type decompressor struct {
-	buf     []byte
-	src     bytes.Reader
-	gz      *gzip.Reader
-	zs      *zstd.Decoder
-	zsLimit int // the limit that zs has
+	buf []byte
+	src bytes.Reader
+	gz  *gzip.Reader
+	zs  *zstd.Decoder
 }
 
 // decompress returns src decompressed, at most limit bytes (else ErrTooLarge),
 // valid until the next call. The buffer starts at a guess and, when that was
-// too small, is dropped and taken anew at four times the size, so that what is
-// held at any moment stays within the limit (zstd: and one block), however
-// little the compressed bytes say about it.
+// too small, is dropped and taken anew at four times the size: so what is held
+// at any moment is within the limit (zstd: and a block of 128 KiB), and within
+// what src can hold at best.
 func (d *decompressor) decompress(c Codec, src []byte, limit int) ([]byte, error) {
-	need, err := sizeHint(c, src)
-	if err != nil {
-		return nil, fmt.Errorf("decompress %v: %w", c, err)
+	size, err := estimate(c, src)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("decompress %v: %w: %w", c, ErrMalformed, err)
+	case size.least > limit:
+		return nil, fmt.Errorf("decompress %v: %w: %d bytes or more, limit %d", c, ErrTooLarge, size.least, limit)
 	}
 	slack := 0
 	if c == Zstd {
-		slack = zstdBlock // it tests the size after each block
+		slack = zstdBlock // its decoder does not tell a full buffer from other errors: so it never meets one
 	}
-	need = min(need, limit)
-	for {
-		if cap(d.buf) < need+slack {
-			d.buf = nil
-			d.buf = make([]byte, 0, need+slack)
+	most := min(size.most, limit)
+	for room := min(size.guess, most); ; room = min(4*room, most) {
+		if room+slack >= most {
+			room = most
 		}
-		room := min(cap(d.buf)-slack, limit)
-		out, err := d.into(c, d.buf[:0:room+slack], src, room)
+		if need := min(room+slack, size.most+zstdOverrun); cap(d.buf) < need {
+			d.buf = nil
+			d.buf = make([]byte, 0, need)
+		}
+		room = min(max(room, cap(d.buf)-slack), most)
+		out, err := d.into(c, d.buf[:0:min(room+slack, cap(d.buf))], src)
 		switch {
-		case err == nil && len(out) <= room:
+		case len(out) > room:
+			err = errFull
+		case err == nil:
 			return out, nil
-		case err != nil && !errors.Is(err, errFull):
+		}
+		switch {
+		case !errors.Is(err, errFull):
 			return nil, fmt.Errorf("decompress %v: %w: %w", c, ErrMalformed, err)
-		case room >= limit:
+		case room == size.most:
+			return nil, fmt.Errorf("decompress %v: %w: claims to hold more than it can", c, ErrMalformed)
+		case room == limit:
 			return nil, fmt.Errorf("decompress %v: %w: more than %d bytes", c, ErrTooLarge, limit)
 		}
-		need = min(4*room, limit)
 	}
 }
 
-// into decompresses src to dst, which is empty and whose capacity is room (zstd:
-// and a block), or returns errFull.
-func (d *decompressor) into(c Codec, dst, src []byte, room int) ([]byte, error) {
+// into decompresses src to dst, which is empty, within its capacity, or returns
+// errFull. With another error it returns what it had so far.
+func (d *decompressor) into(c Codec, dst, src []byte) ([]byte, error) {
 	switch c {
 	case Gzip:
 		return d.gunzip(dst, src)
@@ -82,36 +97,55 @@ func (d *decompressor) into(c Codec, dst, src []byte, room int) ([]byte, error) 
 	case LZ4:
 		return unlz4(dst, src)
 	case Zstd:
-		return d.unzstd(dst, src, room)
+		return d.unzstd(dst, src)
 	}
 	return nil, ErrCodec
 }
 
-// sizeHint says how much room to try first, from what the format tells about
-// the size, if it does, but no more than maxGuess times the compressed size.
-func sizeHint(c Codec, src []byte) (int, error) {
+// extent is what can be said about the decompressed size without decompressing.
+type extent struct {
+	least, most int // for certain
+	guess       int // where to start: the size if told, but no more than maxGuess for each byte
+}
+
+func estimate(c Codec, src []byte) (extent, error) {
+	var e extent
 	told := 4 * len(src)
 	switch c {
 	case Gzip:
+		e.most = times(len(src), gzipRatio)
 		if n := len(src); n >= 8 {
-			told = int(min(binary.LittleEndian.Uint32(src[n-4:]), 1<<31-1)) // its trailer
+			told = int(min(binary.LittleEndian.Uint32(src[n-4:]), math.MaxInt32)) // its trailer
 		}
 	case Snappy:
 		n, err := snappySize(src)
-		if err != nil {
-			return 0, fmt.Errorf("%w: %w", ErrMalformed, err)
-		}
-		return max(n, 1), nil
+		return extent{n, n, n}, err
 	case LZ4:
-		told = lz4Size(src, told)
+		f, _, err := parseLZ4(src)
+		if err != nil {
+			return e, err
+		}
+		e.most = times(len(src), lz4Ratio)
+		if f.size >= 0 {
+			told = f.size
+		}
 	case Zstd:
-		var h zstd.Header
-		if err := h.Decode(src); err == nil && h.HasFCS {
-			told = int(min(h.FrameContentSize, 1<<31-1))
+		least, most, err := zstdSize(src)
+		if err != nil {
+			return e, err
+		}
+		e.least, e.most = int(min(least, math.MaxInt)), int(min(most, math.MaxInt))
+		told = min(8*len(src), e.most)
+		if least == most {
+			told = e.most
 		}
 	}
-	return max(minRoom, min(told, maxGuess*len(src))), nil
+	e.guess = max(minRoom, min(told, times(len(src), maxGuess)))
+	return e, nil
 }
+
+// times is n*ratio, or the greatest int when that is beyond it.
+func times(n, ratio int) int { return ratio * min(n, math.MaxInt/ratio) }
 
 func (d *decompressor) gunzip(dst, src []byte) ([]byte, error) {
 	d.src.Reset(src)
@@ -149,25 +183,84 @@ func atEOF(r io.Reader) error {
 	}
 }
 
-func (d *decompressor) unzstd(dst, src []byte, room int) ([]byte, error) {
-	var err error
+func (d *decompressor) unzstd(dst, src []byte) ([]byte, error) {
 	if d.zs == nil {
-		// A concurrency of one starts no goroutine. The window may be large, since
-		// here it is dst and takes no memory of its own.
-		d.zs, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-			zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxMemory(uint64(room)))
-	} else if d.zsLimit != room {
-		err = d.zs.ResetWithOptions(nil, zstd.WithDecoderMaxMemory(uint64(room)))
+		// A concurrency of one starts no goroutine. A window takes no memory of its
+		// own here, since it is dst.
+		zs, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecodeAllCapLimit(true))
+		if err != nil {
+			return nil, err
+		}
+		d.zs = zs
 	}
-	if err != nil {
-		return nil, err
-	}
-	d.zsLimit = room
 	out, err := d.zs.DecodeAll(src, dst)
 	if errors.Is(err, zstd.ErrDecoderSizeExceeded) {
 		return nil, errFull
 	}
 	return out, err
+}
+
+// zstdSize walks over the frames of src, and the blocks of each, and returns how
+// much they decompress to at least and at most. A frame that tells its size
+// decompresses to that or not at all.
+func zstdSize(src []byte) (least, most int64, err error) {
+	for len(src) > 0 {
+		var h zstd.Header
+		if err := h.Decode(src); err != nil {
+			return 0, 0, err
+		}
+		src = src[h.HeaderSize:]
+		if h.Skippable {
+			if uint64(h.SkippableSize) > uint64(len(src)) {
+				return 0, 0, errors.New("cut inside a frame to skip")
+			}
+			src = src[h.SkippableSize:]
+			continue
+		}
+		var low, high int64
+		if low, high, src, err = zstdBlocks(src); err != nil {
+			return 0, 0, err
+		}
+		if h.HasFCS {
+			if h.FrameContentSize < uint64(low) || h.FrameContentSize > uint64(high) {
+				return 0, 0, fmt.Errorf("frame of %d to %d bytes claims to hold %d", low, high, h.FrameContentSize)
+			}
+			low, high = int64(h.FrameContentSize), int64(h.FrameContentSize)
+		}
+		least, most = least+low, most+high
+		if h.HasCheckSum {
+			src = src[min(4, len(src)):] // the decoder misses it if it is not there
+		}
+	}
+	return least, most, nil
+}
+
+// zstdBlocks walks over the blocks of one frame and returns what they decompress
+// to at least and at most, and what follows the last of them.
+func zstdBlocks(src []byte) (least, most int64, rest []byte, err error) {
+	for last := false; !last; {
+		if len(src) < 3 {
+			return 0, 0, nil, errors.New("cut inside a block's header")
+		}
+		head := uint32(src[0]) | uint32(src[1])<<8 | uint32(src[2])<<16
+		size := int(head >> 3)
+		takes := size
+		last = head&1 != 0
+		switch head >> 1 & 3 {
+		case 0: // stored
+			least, most = least+int64(size), most+int64(size)
+		case 1: // one byte, repeated
+			least, most = least+int64(size), most+int64(size)
+			takes = 1
+		default:
+			most += zstdBlock
+		}
+		if src = src[3:]; takes > len(src) || size > zstdBlock {
+			return 0, 0, nil, fmt.Errorf("block of %d bytes, %d left", size, len(src))
+		}
+		src = src[takes:]
+	}
+	return least, most, src, nil
 }
 
 // xerialMagic starts the framing of snappy-java: magic, version int32, oldest

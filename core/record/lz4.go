@@ -28,7 +28,6 @@ const (
 	lz4Stored     = 1 << 31
 	lz4Window     = 64 << 10
 	lz4WriteBlock = 64 << 10
-	lz4Ratio      = 255 // the most that a byte of a block can stand for
 )
 
 // lz4Frame is a frame's header.
@@ -65,14 +64,6 @@ func parseLZ4(src []byte) (f lz4Frame, rest []byte, err error) {
 		return f, nil, fmt.Errorf("header checksum %02x, want %02x", head[n], sum)
 	}
 	return f, head[n+1:], nil
-}
-
-// lz4Size returns the decompressed size when the frame tells it, or else.
-func lz4Size(src []byte, or int) int {
-	if f, _, err := parseLZ4(src); err == nil && f.size >= 0 {
-		return f.size
-	}
-	return or
 }
 
 // unlz4 appends one frame, decompressed, to dst within its capacity. Checksums
