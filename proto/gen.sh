@@ -1,12 +1,15 @@
 #!/bin/sh
-# Generates the Go code of the API from the .proto files. Needs protoc (Debian:
+# Generates the Go code and the OpenAPI document of the API from the .proto files. Needs protoc (Debian:
 # protobuf-compiler); the Go generators come from go.mod.
 set -eu
 cd "$(dirname "$0")"
 bin=$(mktemp -d)
 trap 'rm -rf "$bin"' EXIT
-go build -o "$bin" google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/cmd/protoc-gen-connect-go
+go build -o "$bin" ./openapi google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/cmd/protoc-gen-connect-go
 PATH="$bin:$PATH" protoc -I . \
 	--go_out=. --go_opt=paths=source_relative \
 	--connect-go_out=. --connect-go_opt=paths=source_relative,simple \
 	lattice/v1/*.proto
+protoc -I . --include_imports --include_source_info --descriptor_set_out=/dev/stdout lattice/v1/*.proto |
+	"$bin/openapi" >"$bin/openapi.json"
+mv "$bin/openapi.json" openapi.json
