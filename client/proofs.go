@@ -12,6 +12,8 @@ type Checkpoint struct {
 	Size uint64 // blocks in the tree
 	Root string // Merkle root in hex
 	End  int64  // end offset that it covers
+	// Proof is a proof file: the note with all that is needed to trust its key.
+	Proof []byte
 }
 
 // ProveRecord returns a proof file for one record: text, to be checked with
@@ -32,5 +34,5 @@ func (c *Client) Checkpoint(ctx context.Context, topic string, partition int32, 
 	if err != nil {
 		return Checkpoint{}, err
 	}
-	return Checkpoint{Note: res.Note, Size: res.Size, Root: res.Root, End: res.End}, nil
+	return Checkpoint{Note: res.Note, Size: res.Size, Root: res.Root, End: res.End, Proof: res.Proof}, nil
 }

@@ -212,7 +212,10 @@ type ProofServiceCheckpointResponse struct {
 	// Merkle root in hex.
 	Root string `protobuf:"bytes,3,opt,name=root,proto3" json:"root,omitempty"`
 	// End offset that the checkpoint covers.
-	End           int64 `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`
+	End int64 `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`
+	// The proof file (format lattice-proof-v1), text: the note with everything
+	// that is needed to trust its key.
+	Proof         []byte `protobuf:"bytes,5,opt,name=proof,proto3" json:"proof,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -275,6 +278,13 @@ func (x *ProofServiceCheckpointResponse) GetEnd() int64 {
 	return 0
 }
 
+func (x *ProofServiceCheckpointResponse) GetProof() []byte {
+	if x != nil {
+		return x.Proof
+	}
+	return nil
+}
+
 var File_lattice_v1_proof_proto protoreflect.FileDescriptor
 
 const file_lattice_v1_proof_proto_rawDesc = "" +
@@ -292,12 +302,13 @@ const file_lattice_v1_proof_proto_rawDesc = "" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x1c\n" +
 	"\tpartition\x18\x03 \x01(\x05R\tpartition\x12\x14\n" +
-	"\x05fresh\x18\x04 \x01(\bR\x05fresh\"n\n" +
+	"\x05fresh\x18\x04 \x01(\bR\x05fresh\"\x84\x01\n" +
 	"\x1eProofServiceCheckpointResponse\x12\x12\n" +
 	"\x04note\x18\x01 \x01(\fR\x04note\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x12\n" +
 	"\x04root\x18\x03 \x01(\tR\x04root\x12\x10\n" +
-	"\x03end\x18\x04 \x01(\x03R\x03end2\xd6\x01\n" +
+	"\x03end\x18\x04 \x01(\x03R\x03end\x12\x14\n" +
+	"\x05proof\x18\x05 \x01(\fR\x05proof2\xd6\x01\n" +
 	"\fProofService\x12\\\n" +
 	"\x06Record\x12%.lattice.v1.ProofServiceRecordRequest\x1a&.lattice.v1.ProofServiceRecordResponse\"\x03\x90\x02\x01\x12h\n" +
 	"\n" +

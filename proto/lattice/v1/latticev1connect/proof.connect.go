@@ -44,7 +44,7 @@ type ProofServiceClient interface {
 	// Record returns a proof file for one record.
 	Record(context.Context, *v1.ProofServiceRecordRequest) (*v1.ProofServiceRecordResponse, error)
 	// Checkpoint returns the signed note over a partition's log (C2SP
-	// tlog-checkpoint).
+	// tlog-checkpoint), and a proof file around it.
 	Checkpoint(context.Context, *v1.ProofServiceCheckpointRequest) (*v1.ProofServiceCheckpointResponse, error)
 }
 
@@ -105,7 +105,7 @@ type ProofServiceHandler interface {
 	// Record returns a proof file for one record.
 	Record(context.Context, *v1.ProofServiceRecordRequest) (*v1.ProofServiceRecordResponse, error)
 	// Checkpoint returns the signed note over a partition's log (C2SP
-	// tlog-checkpoint).
+	// tlog-checkpoint), and a proof file around it.
 	Checkpoint(context.Context, *v1.ProofServiceCheckpointRequest) (*v1.ProofServiceCheckpointResponse, error)
 }
 
