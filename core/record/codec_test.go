@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
+	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 )
 
@@ -110,7 +111,7 @@ func lz4Linked(b []byte) []byte {
 	out = append(out, byte(xxh32(out[4:])>>8))
 	for at := 0; at < len(b); at += 64 << 10 {
 		piece := b[at:min(len(b), at+64<<10)]
-		block := []byte{}
+		var block []byte
 		match := 0
 		if at > 0 { // distance 65535: the byte after the one 64 KiB back
 			for match < len(piece)-12 && match < 18 && piece[match] == b[at+match-65535] {
@@ -163,7 +164,9 @@ func TestForeignCompression(t *testing.T) {
 				for i := range value {
 					value[i] = byte(rng.Uint32() >> 29) // compresses, but not to nothing
 				}
-				copy(value[n/2:], value) // and repeats from afar
+				for i := 65535; i < n; i++ {
+					value[i] = value[i-65535] // and repeats from as far as lz4 reaches
+				}
 				recs := []Record{{Value: value}, {Offset: 1, Key: []byte("k"), Timestamp: -5}}
 				plain := build(None, 0, recs)
 				batch := recompress(plain, f.codec, f.write(t, plain[HeaderSize:]))
@@ -221,7 +224,7 @@ func TestOthersReadOurs(t *testing.T) {
 // moment holding no more than the limit and the decoder's own fixed state, and
 // a Reader that met one reads on.
 func TestBomb(t *testing.T) {
-	const limit, size = 8 << 20, 256 << 20
+	const limit, size = 8 << 20, 48 << 20
 	zeros := make([]byte, size)
 	plain := build(None, 0, goldenRecords)
 	for _, codec := range allCodecs[1:] {
@@ -311,6 +314,16 @@ func TestLZ4Refused(t *testing.T) {
 	} {
 		if out, err := unlz4(make([]byte, 0, 100), b); err == nil || errors.Is(err, errFull) {
 			t.Errorf("%s: %q %v", name, out, err)
+		}
+	}
+}
+
+// TestNoGoroutines: neither decoders nor encoders leave a goroutine behind.
+func TestNoGoroutines(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	for _, codec := range allCodecs {
+		if _, err := readAll(new(Reader), build(codec, 0, benchRecords()), Limits{}); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -93,7 +93,7 @@ func (r *Reader) Validate(batch []byte, l Limits, rules Rules) error {
 		// A false one would keep the batch, and its segment, past its time.
 		return fmt.Errorf("%w: the greatest is %d, bound %d", ErrTimestamp, r.h.MaxTimestamp, rules.NotAfter)
 	}
-	var bad RecordErrors
+	var bad *RecordErrors // most batches need none
 	var rec Record
 	for i := 0; ; i++ {
 		// That n deltas rise within 0 to n-1 makes them 0 to n-1: the Reader checks the
@@ -106,11 +106,14 @@ func (r *Reader) Validate(batch []byte, l Limits, rules Rules) error {
 			break
 		}
 		if err := rules.check(&rec, r.h.LogAppendTime()); err != nil {
+			if bad == nil {
+				bad = new(RecordErrors)
+			}
 			bad.add(i, err)
 		}
 	}
-	if bad.Total > 0 {
-		return &bad
+	if bad != nil {
+		return bad
 	}
 	return nil
 }
