@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 )
@@ -91,4 +92,37 @@ func TestKmsgWrites(t *testing.T) {
 			t.Fatalf("we write\n%x, kmsg\n%x", ours, theirs)
 		}
 	})
+}
+
+// TestFranzCompression: franz-go's client reads the records that we compress,
+// and we those that it compresses, for every codec.
+func TestFranzCompression(t *testing.T) {
+	theirs := map[Codec]kgo.CompressionCodec{
+		Gzip: kgo.GzipCompression(), Snappy: kgo.SnappyCompression(), LZ4: kgo.Lz4Compression(), Zstd: kgo.ZstdCompression(),
+	}
+	recs := benchRecords()
+	for i := range recs {
+		recs[i].Offset = int64(i)
+	}
+	plain := build(None, 0, recs)
+	for codec, theirCodec := range theirs {
+		ours := build(codec, 0, recs)
+		got, err := kgo.DefaultDecompressor().Decompress(ours[HeaderSize:], kgo.CompressionCodecType(codec))
+		if err != nil || !bytes.Equal(got, plain[HeaderSize:]) {
+			t.Errorf("%v: franz-go reads %d of %d bytes: %v", codec, len(got), len(plain)-HeaderSize, err)
+		}
+		c, err := kgo.DefaultCompressor(theirCodec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		z, used := c.Compress(new(bytes.Buffer), plain[HeaderSize:])
+		if Codec(used) != codec {
+			t.Fatalf("%v: franz-go used codec %d", codec, used)
+		}
+		back, err := readAll(new(Reader), recompress(plain, codec, z), Limits{})
+		if err != nil {
+			t.Errorf("%v: %v", codec, err)
+		}
+		checkRecords(t, back, recs)
+	}
 }
