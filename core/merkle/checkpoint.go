@@ -202,7 +202,7 @@ func open(signed []byte, author lattice.AuthorID, known note.Verifiers) (Checkpo
 	var invalid *note.InvalidSignatureError
 	var unverified *note.UnverifiedNoteError
 	switch {
-	case errors.As(err, &invalid), errors.As(err, &unverified):
+	case errors.As(err, &invalid), errors.As(err, &unverified), errors.Is(err, identity.ErrSignature):
 		return Checkpoint{}, nil, fmt.Errorf("checkpoint of %s: %w: %w", author.Short(), identity.ErrSignature, err)
 	case err != nil:
 		return Checkpoint{}, nil, fmt.Errorf("%w: %w", ErrCheckpoint, err)
@@ -232,5 +232,5 @@ func (k namedKeys) Verifier(name string, hash uint32) (note.Verifier, error) {
 	if v := identity.CosignatureVerifier(a); v.KeyHash() == hash {
 		return v, nil
 	}
-	return nil, fmt.Errorf("signature of %s: neither the writer's nor a cosignature", a.Short())
+	return nil, fmt.Errorf("%w: that of %s is neither the writer's nor a cosignature", identity.ErrSignature, a.Short())
 }
