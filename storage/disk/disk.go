@@ -48,6 +48,33 @@ func (osFS) Truncate(name string, size int64) error { return os.Truncate(name, s
 // Unwrap returns pebble's own file system for the machine.
 func (o osFS) Unwrap() vfs.FS { return o.FS }
 
+// CreatePrivate opens a new, empty file that only its owner has access to,
+// in place of what was there.
+func (osFS) CreatePrivate(name string) (vfs.File, error) {
+	if err := os.Remove(name); err != nil && !IsNotExist(err) {
+		return nil, err
+	}
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Close(); err != nil {
+		return nil, err
+	}
+	return vfs.Default.OpenReadWrite(name, Category)
+}
+
+// CreatePrivate creates a file that only its owner has access to, where the file
+// system knows of owners.
+func CreatePrivate(fs vfs.FS, name string) (vfs.File, error) {
+	if p, ok := fs.(interface {
+		CreatePrivate(name string) (vfs.File, error)
+	}); ok {
+		return p.CreatePrivate(name)
+	}
+	return fs.Create(name, Category)
+}
+
 // IsFull reports whether err says that no space (or quota) is left.
 func IsFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -478,27 +477,3 @@ func (m *Mem) GetDiskUsage(string) (vfs.DiskUsage, error) {
 
 // Unwrap implements vfs.FS.
 func (*Mem) Unwrap() vfs.FS { return nil }
-
-type memInfo struct {
-	name string
-	size int64
-	mod  int64
-	dir  bool
-}
-
-func (n *node) info(name string) vfs.FileInfo {
-	return memInfo{name, int64(len(n.data)), n.mod, n.dir}
-}
-
-func (i memInfo) Name() string           { return i.name }
-func (i memInfo) Size() int64            { return i.size }
-func (i memInfo) ModTime() time.Time     { return time.Unix(i.mod, 0) }
-func (i memInfo) IsDir() bool            { return i.dir }
-func (i memInfo) Sys() any               { return nil }
-func (i memInfo) DeviceID() vfs.DeviceID { return vfs.DeviceID{} }
-func (i memInfo) Mode() os.FileMode {
-	if i.dir {
-		return os.ModeDir | 0o700
-	}
-	return 0o600
-}
