@@ -1,0 +1,248 @@
+// Package partition is one partition of a topic: record batches in a signed log,
+// with offsets, terms, idempotent producers, retention and compaction.
+//
+// A batch is stored as the producer sent it, but for its base offset and leader
+// epoch (which lie outside its checksum) and, where the topic says LogAppendTime,
+// its timestamps.
+//
+// # The commit path
+//
+//  1. The batch is checked: shape, CRC, size, timestamps, keys where compaction
+//     needs them. Nothing happened yet.
+//  2. Under the lock: the producer's sequence is checked, the first append of a
+//     term makes the term's grant durable, offsets and term are set in place, and
+//     the bytes are written. A crash here leaves a batch that nobody was told of,
+//     or nothing. Producer state is a fold over the stored batches, so after a
+//     crash it says exactly what is there, and a retry finds its own batch.
+//  3. When the log says that the bytes are as durable as the topic wants, Done is
+//     called, and readers see them. A crash after that loses nothing.
+//
+// If the write fails the batch was not there; if the sync fails it may be there
+// or not, the producer hears an error, and a retry finds it or writes it again.
+//
+// # What it does not do
+//
+// It serves one leader: this node. It does not forward, elect or replicate.
+//
+// # Concurrency
+//
+// Every method may be called from anywhere. It starts no goroutine.
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/grant"
+	"github.com/lattice-log/lattice/core/identity"
+	"github.com/lattice-log/lattice/core/merkle"
+	"github.com/lattice-log/lattice/core/record"
+	"github.com/lattice-log/lattice/engine/signedlog"
+	"github.com/lattice-log/lattice/internal/tick"
+	"github.com/lattice-log/lattice/storage/disk"
+	"github.com/lattice-log/lattice/storage/segment"
+)
+
+// Meta keeps what belongs to a partition beside its log. Put is durable when it
+// returns. Implementations are safe for concurrent use.
+type Meta interface {
+	// Grants returns every signed grant of the partition, oldest first.
+	Grants() ([][]byte, error)
+	// PutGrant adds the grant of a term.
+	PutGrant(term int32, signed []byte) error
+	// Snapshot returns the newest producer snapshot, nil if there is none.
+	Snapshot() ([]byte, error)
+	// PutSnapshot replaces it.
+	PutSnapshot(b []byte) error
+	// Statements returns the compaction statements of the file that begins at
+	// offset base: the one in force and the one being put in force, if any.
+	Statements(base int64) ([][]byte, error)
+	// PutStatement adds a statement about the file at base.
+	PutStatement(base int64, signed []byte) error
+	// Settle drops all statements about the file at base but the newest.
+	Settle(base int64) error
+	// CleanedTo and PutCleanedTo keep how far compaction has come.
+	CleanedTo() (int64, error)
+	PutCleanedTo(offset int64) error
+}
+
+// Options are what a partition is opened with.
+type Options struct {
+	ID          lattice.TopicPartition
+	Store       lattice.StoreID
+	FS          disk.FS
+	Dir         string
+	Key         identity.Key
+	Incarnation uint64
+	Clock       tick.Clock
+	Stamp       func() (uint64, error)
+	Committer   *signedlog.Committer
+	Handles     *segment.Handles
+	Logger      *slog.Logger
+	Meta        Meta
+	// Evidence is put in front of proofs: the store's genesis entry and the entry
+	// that created the topic.
+	Genesis, Creation []byte
+}
+
+// Partition is one partition of a topic. Safe for concurrent use.
+type Partition struct {
+	id       lattice.TopicPartition
+	o        Options
+	log      *signedlog.Log
+	waiters  waiters
+	term     atomic.Int32 // of this incarnation; constant after Open
+	cfg      atomic.Pointer[Config]
+	houseMu  sync.Mutex // held by retention, compaction, truncation
+	snapMu   sync.Mutex // held while a snapshot is saved
+	snapSize atomic.Int64
+
+	mu        sync.Mutex
+	closed    bool
+	producers *producers
+	terms     terms
+	pending   grant.Grant // the term's grant, durable once granted
+	granted   bool
+	grantSum  lattice.Hash // hash of the newest durable grant
+	grantTerm int32
+	grantInc  uint64
+	scratch   batches // reused by Append
+}
+
+// ErrClosed means that the partition was closed: its topic was deleted, or the
+// node stops.
+var ErrClosed = lattice.E(lattice.Unavailable, errors.New("partition is closed"))
+
+// Open recovers the partition in o.Dir, or makes it, and opens a new term.
+func Open(o Options, cfg Config) (*Partition, error) {
+	p := &Partition{id: o.ID, o: o, producers: newProducers()}
+	p.cfg.Store(&cfg)
+	if err := p.loadGrants(); err != nil {
+		return nil, fmt.Errorf("open partition %s: %w", o.ID, err)
+	}
+	log, err := signedlog.Open(signedlog.Options{
+		FS: o.FS, Dir: o.Dir, Origin: merkle.Origin(o.Store, o.ID.String()), Codec: Codec{}, Key: o.Key,
+		Clock: o.Clock, Stamp: o.Stamp, Committer: o.Committer, Handles: o.Handles, Logger: o.Logger,
+		Terms: p.checkpointTerms, Committed: p.waiters.committed,
+	}, cfg.settings())
+	if err != nil {
+		return nil, fmt.Errorf("open partition %s: %w", o.ID, err)
+	}
+	p.log = log
+	if err := errors.Join(p.loadProducers(), p.openTerm()); err != nil {
+		return nil, errors.Join(fmt.Errorf("open partition %s: %w", o.ID, err), log.Close())
+	}
+	return p, nil
+}
+
+func (c Config) settings() signedlog.Settings {
+	return signedlog.Settings{Durability: c.Durability, FlushEvery: c.FlushInterval, SegmentBytes: c.SegmentBytes}
+}
+
+// ID returns the topic incarnation and the partition number.
+func (p *Partition) ID() lattice.TopicPartition { return p.id }
+
+// SetConfig changes the topic's configs.
+func (p *Partition) SetConfig(cfg Config) {
+	p.cfg.Store(&cfg)
+	p.log.SetSettings(cfg.settings())
+}
+
+// Bounds are the offsets that readers work with.
+type Bounds struct {
+	Start     int64 // first offset still here
+	Committed int64 // high watermark: consumers read below it
+	End       int64 // next offset to assign (log end)
+	Term      int32 // leader epoch of the current term
+}
+
+// Bounds returns the current offsets.
+func (p *Partition) Bounds() Bounds {
+	start, committed, end := p.log.Bounds()
+	return Bounds{start, committed, end, p.term.Load()}
+}
+
+// Size returns the bytes of the stored batches.
+func (p *Partition) Size() int64 { return p.log.Size() }
+
+// Range is a half-open range of offsets.
+type Range = signedlog.Range
+
+// Status is what people are shown.
+type Status struct {
+	Bounds
+	Leader     lattice.NodeID
+	Checkpoint Checkpoint
+	Bytes      int64
+	Segments   int
+	Failed     string // why it takes no writes; empty when healthy
+	Damaged    []Range
+	CutBytes   int64  // torn tail cut at the last open
+	CutReason  string // why
+}
+
+// Status returns a snapshot for people.
+func (p *Partition) Status() Status {
+	s := p.log.State()
+	st := Status{
+		Bounds: p.Bounds(), Leader: p.o.Key.Author(), Bytes: s.Bytes, Segments: len(s.Segments),
+		Failed: s.Failed, Damaged: s.Damaged, CutBytes: s.Recovery.Cut, CutReason: s.Recovery.Reason,
+	}
+	st.Checkpoint, _ = p.latest()
+	return st
+}
+
+// ProducerState is one active idempotent producer (DescribeProducers).
+type ProducerState struct {
+	ID            int64
+	Epoch         int16
+	LastSequence  int32
+	LastTimestamp int64
+}
+
+// Producers lists the idempotent producers known, in no order.
+func (p *Partition) Producers() []ProducerState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]ProducerState, 0, len(p.producers.byID))
+	for id, s := range p.producers.byID {
+		out = append(out, ProducerState{id, s.epoch, s.lastSequence(), s.lastTime})
+	}
+	return out
+}
+
+// Close saves the producer state, syncs, certifies and closes the log. Waiting
+// readers are woken.
+func (p *Partition) Close() error {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil
+	}
+	p.closed = true
+	p.mu.Unlock()
+	p.waiters.all(true)
+	return errors.Join(p.saveProducers(), p.log.Close())
+}
+
+// Codec reads record batches as blocks of a log.
+type Codec struct{}
+
+// HeaderLen is the length of a batch header.
+func (Codec) HeaderLen() int { return record.HeaderSize }
+
+// Header reads a batch header.
+func (Codec) Header(b []byte) (segment.Meta, int, error) {
+	h, err := record.ParseHeader(b)
+	if err != nil {
+		return segment.Meta{}, 0, err
+	}
+	return segment.Meta{Base: h.BaseOffset, Last: h.LastOffset(), MaxTime: h.MaxTimestamp, Term: h.LeaderEpoch}, h.Size(), nil
+}
+
+// Check verifies a batch's CRC.
+func (Codec) Check(b []byte) error { return record.CheckCRC(b) }

@@ -1,0 +1,144 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/record"
+	"github.com/lattice-log/lattice/storage/segment"
+)
+
+// Slice is a run of whole stored batches that were found but not read yet. It
+// keeps files open: Release must be called once. Not safe for concurrent use.
+type Slice struct {
+	p     *Partition
+	spans []segment.Span
+	size  int
+
+	span int   // index of the span being read
+	at   int64 // position in it
+	crc  checker
+}
+
+// Read returns the batches from the one that contains offset from, about max
+// bytes, at least one whole batch when there is one, never beyond the committed
+// offset. An empty slice means that nothing is at from so far.
+// Errors by Kind: OutOfRange (below the start), NotYet (above the committed
+// offset), Corrupt, Storage, Unavailable (closed).
+func (p *Partition) Read(from int64, max int) (*Slice, error) {
+	start, committed, _ := p.log.Bounds()
+	switch {
+	case from < start:
+		return nil, lattice.E(lattice.OutOfRange, fmt.Errorf("read %s at %d: the log starts at %d", p.id, from, start))
+	case from > committed:
+		return nil, lattice.E(lattice.NotYet, fmt.Errorf("read %s at %d: committed up to %d", p.id, from, committed))
+	case from == committed:
+		return &Slice{p: p}, nil
+	}
+	if err := p.log.Readable(from); err != nil {
+		return nil, fmt.Errorf("read %s at %d: %w", p.id, from, err)
+	}
+	spans, err := p.log.Spans(from, p.log.Sound(from, committed), max)
+	if err != nil {
+		return nil, fmt.Errorf("read %s at %d: %w", p.id, from, err)
+	}
+	s := &Slice{p: p, spans: spans}
+	for i := range spans {
+		s.size += int(spans[i].Len)
+	}
+	s.crc.begin()
+	return s, nil
+}
+
+// Len returns the length in bytes.
+func (s *Slice) Len() int { return s.size }
+
+// NextChunk reads the next bytes, in order, into buf and returns how many; io.EOF
+// after the last. Every batch's CRC is checked no later than with the batch's
+// last byte: an error of Kind Storage (damaged) means that nothing of this chunk,
+// and nothing more of the slice, may be sent. The partition remembers the damage.
+func (s *Slice) NextChunk(buf []byte) (int, error) {
+	n := 0
+	for n < len(buf) && s.span < len(s.spans) {
+		sp := &s.spans[s.span]
+		want := min(int64(len(buf)-n), int64(sp.Len)-s.at)
+		if want == 0 {
+			s.span, s.at = s.span+1, 0
+			continue
+		}
+		if _, err := sp.ReadAt(buf[n:n+int(want)], s.at); err != nil {
+			return 0, lattice.E(lattice.Storage, fmt.Errorf("read %s: %w", s.p.id, err))
+		}
+		if h, err := s.crc.feed(buf[n : n+int(want)]); err != nil {
+			from := max(h.BaseOffset, sp.First)
+			s.p.log.Damage(from, max(h.NextOffset(), from+1), err)
+			return 0, lattice.E(lattice.Storage, fmt.Errorf("read %s at %d: %w", s.p.id, from, err))
+		}
+		s.at += want
+		n += int(want)
+	}
+	if n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// Release lets go of the files under the slice.
+func (s *Slice) Release() {
+	for i := range s.spans {
+		s.spans[i].Release()
+	}
+	s.spans = nil
+}
+
+// checker verifies batches that pass by in pieces.
+type checker struct {
+	table *crc32.Table
+	head  [record.HeaderSize]byte
+	have  int // header bytes collected
+	h     record.Header
+	left  int // bytes of the batch to come; meaningful once the header is complete
+	sum   uint32
+}
+
+// crcFrom is where the part of a batch begins that its CRC covers (attributes).
+const crcFrom = 21
+
+var errOrder = lattice.E(lattice.Corrupt, errors.New("stored batch has no valid header"))
+
+func (c *checker) begin() { c.table = castagnoli() }
+
+// feed takes the next bytes. On an error it returns what is known of the batch.
+func (c *checker) feed(b []byte) (record.Header, error) {
+	for len(b) > 0 {
+		if c.have < len(c.head) {
+			n := copy(c.head[c.have:], b)
+			c.have += n
+			b = b[n:]
+			if c.have < len(c.head) {
+				return c.h, nil
+			}
+			h, err := record.ParseHeader(c.head[:])
+			if err != nil {
+				return c.h, errors.Join(errOrder, err)
+			}
+			c.h, c.left = h, h.Size()-len(c.head)
+			c.sum = crc32.Update(0, c.table, c.head[crcFrom:])
+		}
+		n := min(len(b), c.left)
+		c.sum = crc32.Update(c.sum, c.table, b[:n])
+		c.left -= n
+		b = b[n:]
+		if c.left > 0 {
+			return c.h, nil
+		}
+		if c.sum != c.h.CRC {
+			return c.h, record.ErrCRC
+		}
+		c.have = 0
+	}
+	return c.h, nil
+}

@@ -1,0 +1,70 @@
+package partition
+
+import (
+	"fmt"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/record"
+	"github.com/lattice-log/lattice/engine/signedlog"
+)
+
+// snapshotBytes is how much may be appended before the producer state is saved
+// again: it bounds what a restart reads back.
+const snapshotBytes = 16 << 20
+
+// loadProducers restores the producers and the list of terms: the saved snapshot,
+// then the headers of what came after it.
+func (p *Partition) loadProducers() error {
+	start, _, end := p.log.Bounds()
+	from := start
+	b, err := p.o.Meta.Snapshot()
+	if err != nil {
+		return fmt.Errorf("load producer snapshot: %w", err)
+	}
+	if b != nil {
+		ps, next, err := parseProducers(b)
+		switch {
+		case err != nil:
+			p.o.Logger.Warn("producer snapshot is damaged; reading the whole log instead", "partition", p.id, "err", err)
+		case next > end:
+			// The tail that the snapshot saw is gone. What it says of batches that are
+			// not there would answer a retry with an offset that names nothing.
+			p.o.Logger.Warn("producer snapshot is ahead of the log; reading the whole log instead", "partition", p.id, "snapshot", next, "end", end)
+		default:
+			p.producers, from = ps, max(next, start)
+		}
+	}
+	err = p.log.Scan(from, end, func(b signedlog.Block) error {
+		h, err := record.ParseHeader(b.Data)
+		if err != nil {
+			return err
+		}
+		p.producers.wrote(h)
+		return nil
+	})
+	if lattice.KindOf(err) == lattice.Corrupt {
+		p.log.Damage(from, end, err) // serve what is whole, take no writes
+		return nil
+	}
+	return err
+}
+
+// saveProducers saves the producer state up to the log's end.
+func (p *Partition) saveProducers() error {
+	p.snapMu.Lock()
+	defer p.snapMu.Unlock()
+	p.mu.Lock()
+	_, _, end := p.log.Bounds()
+	b, written := p.producers.snapshot(end), p.log.Written()
+	p.mu.Unlock()
+	// What the snapshot speaks of must be durable before it is: else a power cut
+	// could leave it answering retries with offsets that name nothing.
+	if err := p.log.Flush(); err != nil {
+		return fmt.Errorf("save producers of %s: %w", p.id, err)
+	}
+	if err := p.o.Meta.PutSnapshot(b); err != nil {
+		return fmt.Errorf("save producers of %s: %w", p.id, err)
+	}
+	p.snapSize.Store(written)
+	return nil
+}

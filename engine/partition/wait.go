@@ -1,0 +1,94 @@
+package partition
+
+import "sync"
+
+// waiters are the long polls of a partition: each is woken once, when enough
+// bytes were committed, or when something else happened that a reader must see.
+type waiters struct {
+	mu     sync.Mutex
+	closed bool
+	bytes  int64 // committed since open; only grows
+	set    map[*waiter]struct{}
+}
+
+type waiter struct {
+	at   int64 // wake when bytes reaches this
+	wake func()
+}
+
+// committed adds n bytes and wakes who waited for them.
+func (w *waiters) committed(n int64) {
+	w.mu.Lock()
+	w.bytes += n
+	var due []func()
+	for x := range w.set {
+		if x.at <= w.bytes {
+			delete(w.set, x)
+			due = append(due, x.wake)
+		}
+	}
+	w.mu.Unlock()
+	for _, wake := range due {
+		wake()
+	}
+}
+
+// all wakes everyone; with close, later waiters are woken at once.
+func (w *waiters) all(closing bool) {
+	w.mu.Lock()
+	w.closed = w.closed || closing
+	due := w.set
+	w.set = nil
+	w.mu.Unlock()
+	for x := range due {
+		x.wake()
+	}
+}
+
+func (w *waiters) total() (bytes int64, closed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.bytes, w.closed
+}
+
+// Wait calls wake once, in some goroutine, possibly before Wait returns: when at
+// least min bytes can be read at offset from, when from cannot be read for
+// another reason, or when the partition closes. cancel withdraws. wake must not
+// block and must not call back into the partition.
+func (p *Partition) Wait(from int64, min int, wake func()) (cancel func()) {
+	w := &p.waiters
+	for {
+		before, closed := w.total()
+		have, err := p.readable(from, min)
+		if closed || err != nil || have >= min {
+			wake()
+			return func() {}
+		}
+		w.mu.Lock()
+		if w.bytes != before || w.closed {
+			w.mu.Unlock()
+			continue // something was committed while we looked: look again
+		}
+		x := &waiter{at: before + int64(min-have), wake: wake}
+		if w.set == nil {
+			w.set = map[*waiter]struct{}{}
+		}
+		w.set[x] = struct{}{}
+		w.mu.Unlock()
+		return func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			delete(w.set, x)
+		}
+	}
+}
+
+// readable returns how many bytes can be read at from, up to about min.
+func (p *Partition) readable(from int64, min int) (int, error) {
+	s, err := p.Read(from, max(min, 1))
+	if err != nil {
+		return 0, err
+	}
+	defer s.Release()
+	return s.Len(), nil
+}

@@ -1,0 +1,62 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/lattice-log/lattice/engine/partition"
+)
+
+// tidyEvery is how often partitions are asked whether their producer state is due
+// to be saved.
+const tidyEvery = time.Second
+
+// keepHouse applies retention and compaction, and saves producer states, until
+// ctx ends. What fails is logged and tried again next time.
+func (s *Store) keepHouse(ctx context.Context) error {
+	due := make(chan struct{}, 1)
+	tick := func() {
+		select {
+		case due <- struct{}{}:
+		default:
+		}
+	}
+	next := s.cfg.Clock.Now().Add(s.cfg.RetentionCheck)
+	for {
+		stop := s.cfg.Clock.AfterFunc(tidyEvery, tick)
+		select {
+		case <-ctx.Done():
+			stop()
+			return nil
+		case <-due:
+		}
+		s.eachPartition(ctx, "save producers", (*partition.Partition).Tidy)
+		if now := s.cfg.Clock.Now(); !now.Before(next) {
+			next = now.Add(s.cfg.RetentionCheck)
+			s.Retain(ctx)
+		}
+	}
+}
+
+// Retain applies retention and compaction to every partition now.
+func (s *Store) Retain(ctx context.Context) {
+	s.eachPartition(ctx, "apply retention", func(p *partition.Partition) error { return p.Retain(ctx) })
+}
+
+// eachPartition calls f for every partition; what fails is logged.
+func (s *Store) eachPartition(ctx context.Context, what string, f func(*partition.Partition) error) {
+	s.mu.RLock()
+	var parts []*partition.Partition
+	for _, t := range s.byID {
+		parts = append(parts, t.parts...)
+	}
+	s.mu.RUnlock()
+	for _, p := range parts {
+		if ctx.Err() != nil {
+			return
+		}
+		if err := f(p); err != nil {
+			s.cfg.Logger.Error(what, "partition", p.ID(), "err", err)
+		}
+	}
+}

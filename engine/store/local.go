@@ -1,0 +1,198 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/engine/group"
+	"github.com/lattice-log/lattice/storage/disk"
+	"github.com/lattice-log/lattice/storage/kv"
+)
+
+// local is the catalogue in the store's own ordered store.
+type local struct {
+	db *kv.DB
+
+	mu      sync.Mutex // held while numbers are given out
+	entries uint64     // entries so far
+}
+
+var _ Catalogue = (*local)(nil)
+
+func openLocal(fs disk.FS, dir string, o kv.Options) (*local, error) {
+	db, err := kv.Open(fs, dir, o)
+	if err != nil {
+		return nil, fmt.Errorf("open catalogue: %w", err)
+	}
+	l := &local{db: db}
+	if err := l.Entries(func(sigchain.Signed) error { l.entries++; return nil }); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return l, nil
+}
+
+func (l *local) Close() error { return l.db.Close() }
+
+func entryKey(n uint64) []byte { return binary.BigEndian.AppendUint64([]byte{keyEntry}, n) }
+
+func (l *local) Entries(yield func(sigchain.Signed) error) error {
+	return l.db.Iterate([]byte{keyEntry}, func(_, v []byte) error {
+		s, err := sigchain.Parse(append([]byte(nil), v...))
+		if err == nil {
+			err = s.Verify()
+		}
+		if err != nil {
+			return fmt.Errorf("catalogue: entry: %w", err)
+		}
+		return yield(s)
+	})
+}
+
+func (l *local) Topics(yield func(TopicRecord) error) error {
+	return l.db.Iterate([]byte{keyTopic}, func(k, v []byte) error {
+		t, err := decodeTopic(k[1:], v)
+		if err != nil {
+			return err
+		}
+		return yield(t)
+	})
+}
+
+func (l *local) putEntry(b *kv.Batch, s sigchain.Signed) {
+	b.Set(entryKey(l.entries), s.Bytes())
+}
+
+// PutEntry adds an entry that creates no topic: the genesis.
+func (l *local) PutEntry(s sigchain.Signed) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.db.Batch()
+	l.putEntry(b, s)
+	if err := l.db.Commit(b, true); err != nil {
+		return fmt.Errorf("save entry %s: %w", s.ID.Short(), err)
+	}
+	l.entries++
+	return nil
+}
+
+func (l *local) PutTopic(t TopicRecord, entry *sigchain.Signed) error {
+	v, err := encodeTopic(t)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.db.Batch()
+	b.Set(append([]byte{keyTopic}, t.ID[:]...), v)
+	if entry != nil {
+		l.putEntry(b, *entry)
+	}
+	if err := l.db.Commit(b, true); err != nil {
+		return fmt.Errorf("save topic %s: %w", t.Name, err)
+	}
+	if entry != nil {
+		l.entries++
+	}
+	return nil
+}
+
+func (l *local) DropTopic(id lattice.TopicID) error {
+	b := l.db.Batch()
+	b.Delete(append([]byte{keyTopic}, id[:]...))
+	b.Set(append([]byte{keyDropped}, id[:]...), []byte{})
+	if err := l.db.Commit(b, true); err != nil {
+		return fmt.Errorf("drop topic %s: %w", id, err)
+	}
+	return nil
+}
+
+func (l *local) Dropped(yield func(lattice.TopicID) error) error {
+	return l.db.Iterate([]byte{keyDropped}, func(k, _ []byte) error {
+		var id lattice.TopicID
+		if copy(id[:], k[1:]) != len(id) || len(k) != 1+len(id) {
+			return lattice.E(lattice.Corrupt, fmt.Errorf("catalogue: dropped topic %x", k))
+		}
+		return yield(id)
+	})
+}
+
+func (l *local) Forget(id lattice.TopicID) error {
+	b := l.db.Batch()
+	for _, k := range []byte{keyGrant, keySnapshot, keyCleaned, keyState} {
+		b.DeletePrefix(append([]byte{k}, id[:]...))
+	}
+	b.Delete(append([]byte{keyDropped}, id[:]...))
+	return l.db.Commit(b, true)
+}
+
+// Reserve is kept ahead: a crash skips numbers, it never repeats one.
+func (l *local) Reserve(n uint64) (uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var first uint64
+	v, ok, err := l.db.Get([]byte{keyCounter})
+	if err == nil && ok && len(v) != 8 {
+		err = lattice.E(lattice.Corrupt, fmt.Errorf("counter of %d bytes", len(v)))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reserve producer ids: %w", err)
+	}
+	if ok {
+		first = binary.BigEndian.Uint64(v)
+	}
+	b := l.db.Batch()
+	b.Set([]byte{keyCounter}, binary.BigEndian.AppendUint64(nil, first+n))
+	return first, l.db.Commit(b, true)
+}
+
+// ClockBound and PutClockBound keep how far the hybrid clock may go.
+
+func (l *local) ClockBound() (uint64, error) {
+	v, ok, err := l.db.Get([]byte{keyClock})
+	if err == nil && ok && len(v) != 8 {
+		err = lattice.E(lattice.Corrupt, fmt.Errorf("bound of %d bytes", len(v)))
+	}
+	if err != nil || !ok {
+		return 0, err
+	}
+	return binary.BigEndian.Uint64(v), nil
+}
+
+func (l *local) PutClockBound(bound uint64) error {
+	b := l.db.Batch()
+	b.Set([]byte{keyClock}, binary.BigEndian.AppendUint64(nil, bound))
+	return l.db.Commit(b, true)
+}
+
+// Load and Apply are group.Offsets.
+
+func (l *local) Load(yield func(group.Key, group.Value) error) error {
+	return l.db.Iterate([]byte{keyOffset}, func(k, v []byte) error {
+		key, err := group.ParseKey(k[1:])
+		if err != nil {
+			return err
+		}
+		val, err := group.ParseValue(v)
+		if err != nil {
+			return fmt.Errorf("offset of group %q, %s: %w", key.Group, key.TopicPartition, err)
+		}
+		return yield(key, val)
+	})
+}
+
+func (l *local) Apply(changes []group.Change) error {
+	b := l.db.Batch()
+	for _, c := range changes {
+		k := c.Key.AppendTo([]byte{keyOffset})
+		if c.Value == nil {
+			b.Delete(k)
+			continue
+		}
+		b.Set(k, c.Value.AppendTo(nil))
+	}
+	return l.db.Commit(b, true)
+}

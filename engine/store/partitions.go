@@ -1,0 +1,160 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/engine/group"
+	"github.com/lattice-log/lattice/engine/partition"
+)
+
+// ErrClosed means that the store was closed.
+var ErrClosed = lattice.E(lattice.Unavailable, errors.New("store is closed"))
+
+func (s *Store) topicDir(id lattice.TopicID) string {
+	return s.cfg.FS.PathJoin(s.cfg.Dir, "topics", id.String())
+}
+
+// openTopics opens every partition of every topic.
+func (s *Store) openTopics() error {
+	var recs []TopicRecord
+	if err := s.cat.Topics(func(t TopicRecord) error { recs = append(recs, t); return nil }); err != nil {
+		return err
+	}
+	for i, rec := range recs {
+		parts, err := s.openPartitions(rec, 0, rec.Partitions)
+		if err != nil {
+			return fmt.Errorf("topic %s (%d of %d): %w", rec.Name, i+1, len(recs), err)
+		}
+		t := &topic{rec, parts}
+		if other, taken := s.byName[rec.Name]; taken {
+			return errors.Join(lattice.E(lattice.Corrupt, fmt.Errorf("topics %s and %s have one name, %q", other.rec.ID, rec.ID, rec.Name)), closeAll(parts))
+		}
+		s.byName[rec.Name], s.byID[rec.ID] = t, t
+		s.count += rec.Partitions
+	}
+	return nil
+}
+
+// openPartitions opens partitions [from, to) of a topic, or makes them.
+func (s *Store) openPartitions(rec TopicRecord, from, to int32) ([]*partition.Partition, error) {
+	cfg, err := parseConfig(s.cfg.TopicDefaults, rec.Config)
+	if err != nil {
+		return nil, err
+	}
+	parts := make([]*partition.Partition, 0, to-from)
+	for n := from; n < to; n++ {
+		tp := lattice.TopicPartition{Topic: rec.ID, Partition: n}
+		p, err := partition.Open(partition.Options{
+			ID: tp, Store: s.info.ID, FS: s.cfg.FS, Dir: s.cfg.FS.PathJoin(s.topicDir(rec.ID), strconv.Itoa(int(n))),
+			Key: s.cfg.Key, Incarnation: s.info.Incarnation, Clock: s.cfg.Clock, Stamp: s.stamps.next,
+			Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger, Meta: s.cat.Meta(tp),
+			Genesis: s.genesis, Creation: rec.Creation,
+		}, cfg)
+		if err != nil {
+			return nil, errors.Join(err, closeAll(parts))
+		}
+		parts = append(parts, p)
+	}
+	return parts, nil
+}
+
+func closeAll(parts []*partition.Partition) error {
+	var errs error
+	for _, p := range parts {
+		errs = errors.Join(errs, p.Close())
+	}
+	return errs
+}
+
+func (s *Store) closeTopics() error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var errs error
+	for _, t := range s.byID {
+		errs = errors.Join(errs, closeAll(t.parts))
+	}
+	return errs
+}
+
+// removeDropped finishes deletions that a crash interrupted.
+func (s *Store) removeDropped() error {
+	var ids []lattice.TopicID
+	if err := s.cat.Dropped(func(id lattice.TopicID) error { ids = append(ids, id); return nil }); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if err := s.removeFiles(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeFiles deletes a dropped topic's files and then what the catalogue knows
+// of it, so that a crash leaves at least the mark to go on from.
+func (s *Store) removeFiles(id lattice.TopicID) error {
+	if err := s.cfg.FS.RemoveAll(s.topicDir(id)); err != nil {
+		return lattice.E(lattice.Storage, fmt.Errorf("remove the files of topic %s: %w", id, err))
+	}
+	return s.cat.Forget(id)
+}
+
+// topicsOf is group.Topics over a store.
+type topicsOf struct{ s *Store }
+
+var _ group.Topics = topicsOf{}
+
+func (t *topic) info() group.TopicInfo {
+	return group.TopicInfo{ID: t.rec.ID, Name: t.rec.Name, Partitions: t.rec.Partitions}
+}
+
+func (v topicsOf) TopicByName(name string) (group.TopicInfo, bool) {
+	v.s.mu.RLock()
+	defer v.s.mu.RUnlock()
+	t, ok := v.s.byName[name]
+	if !ok {
+		return group.TopicInfo{}, false
+	}
+	return t.info(), true
+}
+
+func (v topicsOf) TopicByID(id lattice.TopicID) (group.TopicInfo, bool) {
+	v.s.mu.RLock()
+	defer v.s.mu.RUnlock()
+	t, ok := v.s.byID[id]
+	if !ok {
+		return group.TopicInfo{}, false
+	}
+	return t.info(), true
+}
+
+func (v topicsOf) AllTopics() []group.TopicInfo {
+	v.s.mu.RLock()
+	defer v.s.mu.RUnlock()
+	out := make([]group.TopicInfo, 0, len(v.s.byID))
+	for _, t := range v.s.byID {
+		out = append(out, t.info())
+	}
+	return out
+}
+
+func (v topicsOf) Committed(tp lattice.TopicPartition) (int64, int32, bool) {
+	p, err := v.s.Partition(tp.Topic, tp.Partition)
+	if err != nil {
+		return 0, 0, false
+	}
+	b := p.Bounds()
+	return b.Committed, b.Term, true
+}
+
+func (v topicsOf) TermEnd(tp lattice.TopicPartition, term int32) (int64, bool) {
+	p, err := v.s.Partition(tp.Topic, tp.Partition)
+	if err != nil {
+		return 0, false
+	}
+	found, end, err := p.TermEnd(term)
+	return end, err == nil && found >= 0
+}

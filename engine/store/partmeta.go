@@ -1,0 +1,110 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/engine/partition"
+	"github.com/lattice-log/lattice/storage/kv"
+)
+
+// partitionMeta is partition.Meta in the local catalogue.
+type partitionMeta struct {
+	db *kv.DB
+	tp lattice.TopicPartition
+}
+
+var _ partition.Meta = (*partitionMeta)(nil)
+
+func (l *local) Meta(tp lattice.TopicPartition) partition.Meta { return &partitionMeta{l.db, tp} }
+
+func (m *partitionMeta) key(kind byte) []byte {
+	k := append([]byte{kind}, m.tp.Topic[:]...)
+	return binary.BigEndian.AppendUint32(k, uint32(m.tp.Partition))
+}
+
+func (m *partitionMeta) set(k, v []byte) error {
+	b := m.db.Batch()
+	b.Set(k, v)
+	return m.db.Commit(b, true)
+}
+
+func (m *partitionMeta) all(prefix []byte) ([][]byte, error) {
+	var out [][]byte
+	err := m.db.Iterate(prefix, func(_, v []byte) error {
+		out = append(out, append([]byte(nil), v...))
+		return nil
+	})
+	return out, err
+}
+
+func (m *partitionMeta) Grants() ([][]byte, error) { return m.all(m.key(keyGrant)) }
+
+func (m *partitionMeta) PutGrant(term int32, signed []byte) error {
+	return m.set(binary.BigEndian.AppendUint32(m.key(keyGrant), uint32(term)), signed)
+}
+
+func (m *partitionMeta) Snapshot() ([]byte, error) { return m.get(m.key(keySnapshot)) }
+
+// get returns nil for a key that is not there.
+func (m *partitionMeta) get(k []byte) ([]byte, error) {
+	v, _, err := m.db.Get(k)
+	return v, err
+}
+
+func (m *partitionMeta) PutSnapshot(b []byte) error { return m.set(m.key(keySnapshot), b) }
+
+func (m *partitionMeta) CleanedTo() (int64, error) {
+	v, err := m.get(m.key(keyCleaned))
+	if err != nil || v == nil {
+		return 0, err
+	}
+	if len(v) != 8 {
+		return 0, lattice.E(lattice.Corrupt, fmt.Errorf("catalogue: %s is cleaned to %x", m.tp, v))
+	}
+	return int64(binary.BigEndian.Uint64(v)), nil
+}
+
+func (m *partitionMeta) PutCleanedTo(offset int64) error {
+	return m.set(m.key(keyCleaned), binary.BigEndian.AppendUint64(nil, uint64(offset)))
+}
+
+func (m *partitionMeta) stateKey(base int64) []byte {
+	return binary.BigEndian.AppendUint64(m.key(keyState), uint64(base))
+}
+
+func (m *partitionMeta) Statements(base int64) ([][]byte, error) { return m.all(m.stateKey(base)) }
+
+// statements yields the numbers of the statements about one file, rising.
+func (m *partitionMeta) statements(base int64, yield func(n uint64)) error {
+	prefix := m.stateKey(base)
+	return m.db.Iterate(prefix, func(k, _ []byte) error {
+		if len(k) != len(prefix)+8 {
+			return lattice.E(lattice.Corrupt, fmt.Errorf("catalogue: statement key %x", k))
+		}
+		yield(binary.BigEndian.Uint64(k[len(prefix):]))
+		return nil
+	})
+}
+
+// PutStatement numbers the statements about one file: the newest has the highest.
+func (m *partitionMeta) PutStatement(base int64, signed []byte) error {
+	next := uint64(0)
+	if err := m.statements(base, func(n uint64) { next = n + 1 }); err != nil {
+		return err
+	}
+	return m.set(binary.BigEndian.AppendUint64(m.stateKey(base), next), signed)
+}
+
+func (m *partitionMeta) Settle(base int64) error {
+	var all []uint64
+	if err := m.statements(base, func(n uint64) { all = append(all, n) }); err != nil || len(all) < 2 {
+		return err
+	}
+	b := m.db.Batch()
+	for _, n := range all[:len(all)-1] {
+		b.Delete(binary.BigEndian.AppendUint64(m.stateKey(base), n))
+	}
+	return m.db.Commit(b, true)
+}

@@ -1,0 +1,119 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"sync"
+	"time"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/clock"
+	"github.com/lattice-log/lattice/internal/tick"
+)
+
+// stamps gives out hybrid timestamps, each greater than any before, also over
+// restarts: how far the clock may go is durable before it goes there.
+type stamps struct {
+	wall tick.Clock
+	cat  Catalogue
+
+	mu sync.Mutex
+	c  clock.Clock
+}
+
+// stampsAhead is how much of the clock is reserved at a time.
+const stampsAhead = 10 * time.Minute
+
+func newStamps(wall tick.Clock, cat Catalogue, last uint64) (*stamps, error) {
+	bound, err := cat.ClockBound()
+	if err != nil {
+		return nil, fmt.Errorf("hybrid clock: %w", err)
+	}
+	s := &stamps{wall: wall, cat: cat, c: clock.Resume(clock.Timestamp(bound))}
+	s.c.Last = max(s.c.Last, clock.Timestamp(last))
+	return s, nil
+}
+
+func (s *stamps) next() (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.wall.Now().UnixMilli()
+	t, err := s.c.Tick(now, -1)
+	if errors.Is(err, clock.ErrBound) {
+		bound, rerr := s.c.Reserve(now, stampsAhead.Milliseconds())
+		if rerr != nil {
+			return 0, rerr
+		}
+		if err := s.cat.PutClockBound(uint64(bound)); err != nil {
+			return 0, fmt.Errorf("reserve timestamps: %w", err)
+		}
+		s.c.Extend(bound)
+		t, err = s.c.Tick(now, -1)
+	}
+	return uint64(t), err
+}
+
+// newIncarnation numbers a start of this node: 48 bits of milliseconds, 16 of
+// chance, above the one before. Two copies of one directory that start at once
+// do not get the same number, which a counter would give them.
+func newIncarnation(wall tick.Clock, random io.Reader, before uint64) (uint64, error) {
+	var r [2]byte
+	if _, err := io.ReadFull(random, r[:]); err != nil {
+		return 0, fmt.Errorf("new incarnation: %w", err)
+	}
+	n := uint64(wall.Now().UnixMilli())<<16 | uint64(binary.BigEndian.Uint16(r[:]))
+	return max(n, before+1), nil
+}
+
+// kafkaNodeID derives a Kafka node id from a key: positive, so that clients take
+// it for a broker, and the same wherever the node turns up.
+func kafkaNodeID(id lattice.NodeID) int32 {
+	h := sha256.Sum256(append([]byte("lattice/kafka-node-id/v1\x00"), id[:]...))
+	return int32(binary.BigEndian.Uint32(h[:])%(math.MaxInt32-1)) + 1
+}
+
+// producerBits is how many low bits of a producer id count up; the others are of
+// the hash of key and incarnation, so that nodes that never met give different
+// ids.
+const producerBits = 24
+
+// producerIDs is how many ids are taken at a time.
+const producerIDs = 1000
+
+// producerID makes the id that number n of this node stands for.
+func (s *Store) producerID(n uint64) int64 {
+	h := sha256.New()
+	h.Write([]byte("lattice/producer-id/v1\x00"))
+	h.Write(s.info.Node[:])
+	var inc [16]byte
+	binary.BigEndian.PutUint64(inc[:], s.info.Incarnation)
+	binary.BigEndian.PutUint64(inc[8:], n>>producerBits)
+	h.Write(inc[:])
+	high := binary.BigEndian.Uint64(h.Sum(nil)) >> (producerBits + 1) // 39 bits: the id stays positive
+	return int64(high<<producerBits | n&(1<<producerBits-1))
+}
+
+// NewProducerID returns an id that this node has never given and no other node
+// is likely to.
+func (s *Store) NewProducerID(ctx context.Context) (int64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	s.pidMu.Lock()
+	defer s.pidMu.Unlock()
+	if s.nextPID == s.endPID {
+		first, err := s.cat.Reserve(producerIDs)
+		if err != nil {
+			return 0, err
+		}
+		s.nextPID, s.endPID = first, first+producerIDs
+	}
+	n := s.nextPID
+	s.nextPID++
+	return s.producerID(n), nil
+}

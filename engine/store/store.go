@@ -1,0 +1,279 @@
+// Package store is one store on this node: its topics and their partitions, its
+// groups, and the background work that keeps them: syncing, certifying, retention
+// and compaction.
+//
+// On disk a store is one directory:
+//
+//	kv/                                 the catalogue (docs/format/catalogue.md)
+//	topics/<topic id>/<partition>/      one signed log
+//
+// Open recovers everything; Run does the background work until its context ends;
+// Close makes what is left durable. The store starts goroutines in Run only.
+//
+// It does not speak any protocol, and knows no peers: this node leads every
+// partition.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/identity"
+	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/engine/group"
+	"github.com/lattice-log/lattice/engine/partition"
+	"github.com/lattice-log/lattice/engine/signedlog"
+	"github.com/lattice-log/lattice/internal/tick"
+	"github.com/lattice-log/lattice/storage/disk"
+	"github.com/lattice-log/lattice/storage/kv"
+	"github.com/lattice-log/lattice/storage/segment"
+)
+
+// Config says how a store is opened. Fields without "optional" are required.
+type Config struct {
+	FS     disk.FS
+	Dir    string // of the store: DATA/stores/<id>
+	Key    identity.Key
+	Clock  tick.Clock
+	Rand   io.Reader // ids; cryptographic outside of tests
+	Logger *slog.Logger
+
+	// Optional from here.
+	DefaultPartitions int32             // of a topic created without a number; default 4
+	MaxPartitions     int32             // of all topics together; default 20,000
+	TopicDefaults     map[string]string // topic configs that are in force unless a topic says otherwise
+	OpenFiles         int               // segment files kept open; default 4,096
+	RetentionCheck    time.Duration     // how often retention and compaction run; default 5 minutes
+	Group             group.Config      // zero: group.DefaultConfig; clock, randomness and logger are filled in
+	NodeConfig        []ConfigEntry     // what the node shows as its own configs
+}
+
+func (c *Config) fill() error {
+	if c.FS == nil || c.Dir == "" || c.Key.IsZero() || c.Clock == nil || c.Rand == nil || c.Logger == nil {
+		return lattice.E(lattice.Invalid, errors.New("store config: file system, directory, key, clock, randomness and logger are required"))
+	}
+	if c.DefaultPartitions <= 0 {
+		c.DefaultPartitions = 4
+	}
+	if c.MaxPartitions <= 0 {
+		c.MaxPartitions = 20_000
+	}
+	if c.OpenFiles <= 0 {
+		c.OpenFiles = 4096
+	}
+	if c.RetentionCheck <= 0 {
+		c.RetentionCheck = 5 * time.Minute
+	}
+	if c.Group.MaxSize == 0 {
+		c.Group = group.DefaultConfig()
+	}
+	c.Group.Clock, c.Group.Rand, c.Group.Logger = c.Clock, c.Rand, c.Logger
+	if _, err := parseConfig(c.TopicDefaults, nil); err != nil {
+		return fmt.Errorf("topic defaults: %w", err)
+	}
+	return nil
+}
+
+// Store is one open store. Safe for concurrent use.
+type Store struct {
+	cfg       Config
+	info      Info
+	cat       Catalogue
+	stamps    *stamps
+	committer *signedlog.Committer
+	handles   *segment.Handles
+	groups    *group.Manager
+	genesis   []byte
+
+	changeMu sync.Mutex // held by whoever creates, changes or deletes topics
+	chain    sigchain.Chain
+
+	mu     sync.RWMutex
+	closed bool
+	byName map[string]*topic
+	byID   map[lattice.TopicID]*topic
+	count  int32 // partitions of all topics
+
+	pidMu           sync.Mutex
+	nextPID, endPID uint64 // numbers taken and not given out
+}
+
+// topic is one topic with its open partitions. The record and the list are
+// replaced, never changed in place; Store.mu guards the pointers.
+type topic struct {
+	rec   TopicRecord
+	parts []*partition.Partition
+}
+
+// Info describes the store.
+type Info struct {
+	ID          lattice.StoreID
+	Name        string
+	Created     time.Time
+	Node        lattice.NodeID
+	Incarnation uint64
+	KafkaNodeID int32 // derived from the node's key, positive
+}
+
+// Create makes a store: its genesis entry, signed by key, in dir/<store id>. It
+// returns the id. Nothing is left behind that Open would take for a store if it
+// fails half way.
+func Create(fs disk.FS, dir string, key identity.Key, name string, clock tick.Clock, random io.Reader, logger *slog.Logger) (lattice.StoreID, error) {
+	var id lattice.StoreID
+	g := sigchain.Genesis{Name: name}
+	if _, err := io.ReadFull(random, g.Random[:]); err != nil {
+		return id, fmt.Errorf("create store %q: %w", name, err)
+	}
+	op, err := g.Op()
+	if err != nil {
+		return id, fmt.Errorf("create store %q: %w", name, err)
+	}
+	inc, err := newIncarnation(clock, random, 0)
+	if err != nil {
+		return id, err
+	}
+	e, err := sigchain.Sign(key, sigchain.Entry{
+		Author: key.Author(), Incarnation: inc, Seq: 1, Time: uint64(clock.Now().UnixMilli()) << 16, Ops: []sigchain.Op{op},
+	})
+	if err != nil {
+		return id, fmt.Errorf("create store %q: %w", name, err)
+	}
+	if id, _, err = sigchain.StoreID(e); err != nil {
+		return id, fmt.Errorf("create store %q: %w", name, err)
+	}
+	final := fs.PathJoin(dir, id.String())
+	making := final + ".new"
+	cat, err := openLocal(fs, fs.PathJoin(making, "kv"), kv.Options{Logger: logger})
+	if err != nil {
+		return id, err
+	}
+	if err := errors.Join(cat.PutEntry(e), cat.Close()); err != nil {
+		return id, fmt.Errorf("create store %q: %w", name, err)
+	}
+	if err := fs.Rename(making, final); err != nil {
+		return id, fmt.Errorf("create store %q: %w", name, err)
+	}
+	return id, disk.SyncDir(fs, dir)
+}
+
+// Open opens the store in cfg.Dir: recovers every log, and begins a new
+// incarnation. Progress of a long recovery goes to the logger.
+func Open(cfg Config) (*Store, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	cat, err := openLocal(cfg.FS, cfg.FS.PathJoin(cfg.Dir, "kv"), kv.Options{Logger: cfg.Logger})
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		cfg: cfg, cat: cat, committer: signedlog.NewCommitter(), handles: segment.NewHandles(cfg.OpenFiles),
+		byName: map[string]*topic{}, byID: map[lattice.TopicID]*topic{},
+	}
+	err = s.loadEntries()
+	if err == nil {
+		err = s.removeDropped()
+	}
+	if err == nil {
+		err = s.openTopics()
+	}
+	if err == nil {
+		s.groups, err = group.New(cfg.Group, cat, topicsOf{s})
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open store in %s: %w", cfg.Dir, err), s.closeTopics(), cat.Close())
+	}
+	return s, nil
+}
+
+// loadEntries checks the chain of the node's entries, finds the genesis, and
+// begins a new incarnation behind the chain's tip.
+func (s *Store) loadEntries() error {
+	me := s.cfg.Key.Author()
+	var first *sigchain.Signed
+	var chain sigchain.Chain
+	err := s.cat.Entries(func(e sigchain.Signed) error {
+		if first == nil {
+			id, g, err := sigchain.StoreID(e)
+			if err != nil {
+				return err
+			}
+			first, s.genesis = &e, e.Bytes()
+			s.info = Info{ID: id, Name: g.Name, Created: time.UnixMilli(int64(e.Time >> 16)).UTC(), Node: me}
+		}
+		var err error
+		chain, err = follow(chain, e)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("entries: %w", err)
+	}
+	if first == nil {
+		return lattice.E(lattice.NotFound, errors.New("no genesis entry: this is no store"))
+	}
+	if first.Author != me {
+		return lattice.E(lattice.Denied, fmt.Errorf("the store was made by %s, this node is %s", first.Author.Short(), me.Short()))
+	}
+	s.chain = chain
+	if s.stamps, err = newStamps(s.cfg.Clock, s.cat, chain.Time); err != nil {
+		return err
+	}
+	inc, err := newIncarnation(s.cfg.Clock, s.cfg.Rand, chain.Tip.Incarnation)
+	s.info.Incarnation, s.info.KafkaNodeID = inc, kafkaNodeID(me)
+	return err
+}
+
+// Run does the background work until ctx ends: syncs, checkpoints, groups,
+// retention and compaction. It returns the first error that stopped one of them.
+func (s *Store) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// The committer outlives the others, so that what they append is answered.
+	cctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() { done <- s.committer.Run(cctx) }()
+	var wg sync.WaitGroup
+	for name, run := range map[string]func(context.Context) error{"groups": s.groups.Run, "housekeeping": s.keepHouse} {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				cancel(fmt.Errorf("%s: %w", name, err))
+			}
+		}()
+	}
+	wg.Wait()
+	stop()
+	err := <-done
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		err = errors.Join(err, cause)
+	}
+	return err
+}
+
+// Close makes everything durable and closes the files. Call it after Run returned.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.mu.Unlock()
+	return errors.Join(s.closeTopics(), s.cat.Close())
+}
+
+// Info describes the store.
+func (s *Store) Info() Info { return s.info }
+
+// Groups returns the coordinator of the store's consumer groups.
+func (s *Store) Groups() *group.Manager { return s.groups }
+
+// NodeConfig lists the node's configs, sorted by name.
+func (s *Store) NodeConfig() []ConfigEntry { return s.cfg.NodeConfig }
