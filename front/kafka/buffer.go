@@ -1,0 +1,131 @@
+package kafka
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// buffer is a recycled byte slice. What its length means is its user's affair.
+type buffer struct{ b []byte }
+
+// Sizes of pooled buffers: four steps to each power of two, from 512 bytes to
+// 128 MiB, so that at most a fifth of a buffer is never used.
+const (
+	minClassBits = 9
+	maxClassBits = 27
+	classSteps   = 4
+	classes      = (maxClassBits - minClassBits) * classSteps
+)
+
+// classOf returns the smallest class that holds n bytes, and its size. A class
+// of -1 means that the size is not pooled.
+func classOf(n int) (class, size int) {
+	if n <= 1<<minClassBits {
+		return 0, 1 << minClassBits
+	}
+	top := bits.Len(uint(n-1)) - 1 // 2^top < n <= 2^(top+1)
+	if top >= maxClassBits {
+		return -1, n
+	}
+	quarter := 1 << (top - 2)
+	step := (n - 1<<top + quarter - 1) / quarter // 1 to 4
+	return (top-minClassBits)*classSteps + step, 1<<top + step*quarter
+}
+
+// buffers recycles frames, answers and chunks: on many machines to touch fresh
+// memory costs more than all else that is done to it. The zero value is ready.
+// Safe for concurrent use.
+type buffers struct {
+	pools [classes + 1]sync.Pool
+}
+
+// get returns a buffer of length 0 that holds at least n bytes.
+func (p *buffers) get(n int) *buffer {
+	class, size := classOf(n)
+	if class >= 0 {
+		if b, ok := p.pools[class].Get().(*buffer); ok {
+			return b
+		}
+	}
+	return &buffer{make([]byte, 0, size)}
+}
+
+// put takes a buffer back; nil is allowed. Nobody may use its bytes afterwards.
+func (p *buffers) put(b *buffer) {
+	if b == nil || cap(b.b) < 1<<minClassBits {
+		return
+	}
+	class, size := classOf(cap(b.b))
+	if class < 0 || size != cap(b.b) {
+		return // it grew by append to a size of no class
+	}
+	b.b = b.b[:0]
+	p.pools[class].Put(b)
+}
+
+// budget bounds the bytes of all frames held at once. The zero value with max
+// set is ready. Safe for concurrent use.
+type budget struct {
+	max     int64
+	used    atomic.Int64
+	waiters atomic.Int32 // who gives looks here first; raised before the waiter's last try
+
+	mu    sync.Mutex
+	woken chan struct{} // closed and replaced when bytes are given back
+}
+
+// take reserves n bytes, and waits for room up to timeout. One taker is let in
+// when nothing at all is held, however much it wants.
+func (g *budget) take(n int64, timeout time.Duration) bool {
+	if g.try(n) {
+		return true
+	}
+	g.waiters.Add(1)
+	defer g.waiters.Add(-1)
+	deadline := time.NewTimer(timeout)
+	defer deadline.Stop()
+	for {
+		g.mu.Lock()
+		if g.woken == nil {
+			g.woken = make(chan struct{})
+		}
+		woken := g.woken
+		g.mu.Unlock()
+		if g.try(n) { // room came before we began to listen
+			return true
+		}
+		select {
+		case <-woken:
+		case <-deadline.C:
+			return false
+		}
+	}
+}
+
+func (g *budget) try(n int64) bool {
+	for {
+		used := g.used.Load()
+		if used > 0 && used+n > g.max {
+			return false
+		}
+		if g.used.CompareAndSwap(used, used+n) {
+			return true
+		}
+	}
+}
+
+// give returns n bytes and lets everyone who waits try again.
+func (g *budget) give(n int64) {
+	g.used.Add(-n)
+	if g.waiters.Load() == 0 {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.woken != nil {
+		close(g.woken)
+		g.woken = nil
+	}
+}

@@ -1,0 +1,175 @@
+package kafka
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	lattice "github.com/lattice-log/lattice"
+)
+
+// The writing half of Fetch: the connection's writer goroutine calls it, when
+// nobody else uses op any more.
+
+// writeTo encodes everything but the records, and copies those from the disk
+// through w. When they turn out to be damaged before a byte has left, the answer
+// begins again with an error for that partition. Afterwards only the connection
+// can be closed: damaged bytes are never the end of a whole answer.
+func (op *fetchOp) writeTo(w *chunks) error {
+	s := op.r.c.srv
+	if err := w.flush(); err != nil { // earlier answers
+		return err
+	}
+	for {
+		w.since = w.sent
+		bad, err := op.writeOnce(w)
+		if bad == nil {
+			return err
+		}
+		id := bad.log.ID()
+		if w.begun() {
+			s.suspects.add(id)
+			return fmt.Errorf("read %s at %d for an answer: %w", id, bad.offset, err)
+		}
+		w.n = 0
+		bad.fail(err)
+		op.reread()
+	}
+}
+
+// writeOnce writes the answer. bad is the partition that could not be read.
+func (op *fetchOp) writeOnce(w *chunks) (bad *fetchPart, err error) {
+	s := op.r.c.srv
+	head := op.r.begin(64 + 128*len(op.parts))
+	defer s.bufs.put(head)
+	head.b = op.appendTo(head.b, s)
+	size := len(head.b) - 4
+	for i := range op.parts {
+		size += op.parts[i].size()
+	}
+	binary.BigEndian.PutUint32(head.b, uint32(size))
+	from := 0
+	for i := range op.parts {
+		p := &op.parts[i]
+		if p.size() == 0 {
+			continue
+		}
+		if err := w.append(head.b[from:op.cuts[i]]); err != nil {
+			return nil, err
+		}
+		from = op.cuts[i]
+		if damaged, err := p.copyTo(w); err != nil {
+			if damaged {
+				return p, err
+			}
+			return nil, err
+		}
+	}
+	return nil, w.append(head.b[from:])
+}
+
+// copyTo writes the partition's records. damaged tells an error of reading from
+// one of writing.
+func (p *fetchPart) copyTo(w *chunks) (damaged bool, err error) {
+	for left := p.slice.Len(); left > 0; {
+		room, err := w.room(min(left, chunkRoom))
+		if err != nil {
+			return false, err
+		}
+		n, err := p.slice.NextChunk(room[:min(left, len(room))])
+		switch {
+		case err == io.EOF || err == nil && n == 0:
+			return true, lattice.E(lattice.Corrupt, fmt.Errorf("%d bytes are missing at the end: %w", left, io.ErrUnexpectedEOF))
+		case err != nil:
+			return true, err
+		}
+		w.n += n
+		left -= n
+	}
+	return false, nil
+}
+
+// reread finds the same batches again, from their first byte.
+func (op *fetchOp) reread() {
+	for i := range op.parts {
+		p := &op.parts[i]
+		size := p.size()
+		if size == 0 {
+			continue
+		}
+		p.slice.Release()
+		if p.slice, p.err = p.log.Read(p.offset, size); p.err != nil {
+			p.slice = nil
+			p.fail(p.err)
+		}
+	}
+}
+
+// appendTo encodes the answer's body without records, and notes in cuts where
+// each partition's go.
+func (op *fetchOp) appendTo(b []byte, s *Server) []byte {
+	v, flexible := op.r.version, op.r.flexible()
+	b = appendInt32(b, 0) // throttle
+	if v >= 7 {
+		b = appendInt16(b, s.code(op.err))
+		b = appendInt32(b, 0) // session: none
+	}
+	topics := op.topics
+	if op.err != nil {
+		topics = nil
+	}
+	op.cuts = op.cuts[:0]
+	b = appendLength(b, len(topics), flexible)
+	first := 0
+	for i := range topics {
+		t := &topics[i]
+		if v >= 13 {
+			b = append(b, t.id[:]...)
+		} else {
+			b = appendString(b, view(t.name), flexible)
+		}
+		b = appendLength(b, t.parts, flexible)
+		for j := first; j < first+t.parts; j++ {
+			b = op.appendPart(b, &op.parts[j], s)
+		}
+		first += t.parts
+		b = appendNoTags(b, flexible)
+	}
+	return appendNoTags(b, flexible)
+}
+
+func (op *fetchOp) appendPart(b []byte, p *fetchPart, s *Server) []byte {
+	v, flexible := op.r.version, op.r.flexible()
+	high, start := p.bounds.Committed, p.bounds.Start
+	if p.err != nil {
+		high, start = -1, -1
+	}
+	b = appendInt32(b, p.index)
+	b = appendInt16(b, s.code(p.err))
+	b = appendInt64(b, high)
+	b = appendInt64(b, high) // last stable offset: there are no transactions
+	if v >= 5 {
+		b = appendInt64(b, start)
+	}
+	switch { // aborted transactions: null unless the client asked
+	case op.aborted:
+		b = appendLength(b, 0, flexible)
+	default:
+		b = appendLength(b, -1, flexible)
+	}
+	if v >= 11 {
+		b = appendInt32(b, -1) // no replica is preferred
+	}
+	b = appendLength(b, p.size(), flexible)
+	op.cuts = append(op.cuts, len(b))
+	if !flexible {
+		return b
+	}
+	if p.divEnd < 0 || p.err != nil {
+		return append(b, 0)
+	}
+	b = append(b, 1, 0, 13) // one tag: number 0, the diverging epoch, of 13 bytes
+	b = appendInt32(b, p.divEpoch)
+	b = appendInt64(b, p.divEnd)
+	return append(b, 0)
+}
