@@ -1,4 +1,3 @@
-// Package node turns a Config into a running node.
 package node
 
 import (
@@ -21,8 +20,9 @@ import (
 type Config struct {
 	// Data is the directory that holds everything the node keeps.
 	Data string `key:"data" doc:"directory that holds everything the node keeps"`
-	// Insecure allows listeners on addresses other than loopback without TLS.
-	Insecure bool `key:"insecure" doc:"allow other addresses than loopback without TLS"`
+	// Insecure allows listeners on addresses other than loopback without TLS or
+	// authentication.
+	Insecure bool `key:"insecure" doc:"allow other addresses than loopback without TLS or authentication"`
 
 	Kafka  Kafka  `key:"kafka"`
 	HTTP   HTTP   `key:"http"`
@@ -43,6 +43,9 @@ type Kafka struct {
 	AutoCreate string `key:"auto_create" doc:"create topics that clients name: true, false, or auto (true on loopback)"`
 	// DefaultPartitions is what topics get that are created without a number.
 	DefaultPartitions int `key:"default_partitions" doc:"partitions of a topic created without a number"`
+	// Replication is "strict" (a factor above the number of members is refused)
+	// or "lenient" (accepted, for tools that insist, and described as it is).
+	Replication string `key:"replication" doc:"replication factors above the number of members: strict refuses, lenient accepts"`
 }
 
 // HTTP configures the API, metrics and health listener.
@@ -50,6 +53,9 @@ type HTTP struct {
 	// Listen is host:port; port 0 picks a free one; empty turns the listener
 	// off. The socket in the data directory is always served.
 	Listen string `key:"listen" doc:"host:port for the API, /metrics, /healthz and /readyz; empty: off"`
+	// TokenFile names a file with one token a line; requests must bring one of
+	// them. Empty: no token is asked for. The socket never asks.
+	TokenFile string `key:"token_file" doc:"file with one token a line, one of which requests must bring; empty: none"`
 }
 
 // TLS configures the certificate that both listeners show.
@@ -80,18 +86,30 @@ type Log struct {
 type Limits struct {
 	// RequestBytes is the largest Kafka request that is read.
 	RequestBytes int64 `key:"request_bytes" doc:"largest Kafka request"`
+	// ControlBytes is the largest request of any API but Produce.
+	ControlBytes int64 `key:"control_bytes" doc:"largest Kafka request that carries no records"`
+	// FetchBytes is the most records in one answer, but for a single larger batch.
+	FetchBytes int64 `key:"fetch_bytes" doc:"most records in one Fetch answer"`
 	// BatchBytes is the largest record batch (the topics' default max.message.bytes).
 	BatchBytes int64 `key:"batch_bytes" doc:"largest record batch (default max.message.bytes)"`
 	// DecompressedBytes is the most that one batch may unpack to.
 	DecompressedBytes int64 `key:"decompressed_bytes" doc:"most that one batch may unpack to"`
-	// InflightBytes bounds the request and response bytes held at once.
-	InflightBytes int64 `key:"inflight_bytes" doc:"request and response bytes held at once"`
+	// BufferedBytes bounds the Kafka requests held at once, over all connections.
+	BufferedBytes int64 `key:"buffered_bytes" doc:"Kafka requests held at once, over all connections"`
+	// Inflight and InflightBytes bound what one connection has under way.
+	Inflight      int   `key:"inflight" doc:"requests under way on one Kafka connection"`
+	InflightBytes int64 `key:"inflight_bytes" doc:"requests and answers held for one Kafka connection"`
 	// Connections is the most Kafka connections at once.
 	Connections int `key:"connections" doc:"Kafka connections at once"`
-	// ConnectionsPerAddress is the most from one address; 0: no own limit.
-	ConnectionsPerAddress int `key:"connections_per_address" doc:"Kafka connections at once from one address; 0: no own limit"`
-	// IdleMs closes a Kafka connection that said nothing for so long, in ms.
+	// ConnectionsPerAddress is the most from one IP address.
+	ConnectionsPerAddress int `key:"connections_per_address" doc:"Kafka connections at once from one address"`
+	// IdleMs closes a Kafka connection that asked for nothing so long, in ms.
 	IdleMs int64 `key:"idle_ms" doc:"time after which a silent Kafka connection is closed"`
+	// StallMs closes a Kafka connection that stops in the middle of a request,
+	// or does not take its answers, in ms.
+	StallMs int64 `key:"stall_ms" doc:"time after which a Kafka connection that makes no progress is closed"`
+	// APIRequests is how many API requests and streams run at once.
+	APIRequests int `key:"api_requests" doc:"API requests and streams at once"`
 	// OpenSegments is how many closed segment files are kept open.
 	OpenSegments int `key:"open_segments" doc:"closed segment files kept open"`
 }
@@ -108,15 +126,17 @@ type Logs struct {
 func Default() Config {
 	return Config{
 		Data:  DefaultData(),
-		Kafka: Kafka{Listen: "127.0.0.1:9092", AutoCreate: "auto", DefaultPartitions: 4},
+		Kafka: Kafka{Listen: "127.0.0.1:9092", AutoCreate: "auto", DefaultPartitions: 4, Replication: "strict"},
 		HTTP:  HTTP{Listen: "127.0.0.1:8080"},
 		Log: Log{
 			Durability: "fsync", FlushMs: 1000, SegmentBytes: 128 << 20,
 			RetentionMs: 7 * 24 * 3600 * 1000, RetentionBytes: -1, RetentionCheckMs: 300_000,
 		},
 		Limits: Limits{
-			RequestBytes: 100 << 20, BatchBytes: 1<<20 + 12, DecompressedBytes: 128 << 20, InflightBytes: 512 << 20,
-			Connections: 20_000, ConnectionsPerAddress: 0, IdleMs: 600_000, OpenSegments: 512,
+			RequestBytes: 100 << 20, ControlBytes: 16 << 20, FetchBytes: 55 << 20, BatchBytes: 1<<20 + 12,
+			DecompressedBytes: 128 << 20, BufferedBytes: 1 << 30, Inflight: 128, InflightBytes: 64 << 20,
+			Connections: 20_000, ConnectionsPerAddress: 12_000, IdleMs: 600_000, StallMs: 30_000,
+			APIRequests: 4096, OpenSegments: 512,
 		},
 		Logs: Logs{Level: "info", Format: "auto"},
 	}
@@ -151,16 +171,18 @@ func (c Config) Validate() error {
 		v.add("data", "names no directory")
 	}
 	v.oneOf("kafka.auto_create", c.Kafka.AutoCreate, "auto", "true", "false")
+	v.oneOf("kafka.replication", c.Kafka.Replication, "strict", "lenient")
 	v.oneOf("log.durability", c.Log.Durability, "fsync", "interval", "os")
 	v.oneOf("logs.format", c.Logs.Format, "auto", "text", "json")
 	if _, err := c.LogLevel(); err != nil {
 		v.add("logs.level", "%q is none of debug, info, warn, error", c.Logs.Level)
 	}
-	if c.Kafka.Listen == "" && c.HTTP.Listen == "" && c.Kafka.Advertise != "" {
+	if c.Kafka.Listen == "" && c.Kafka.Advertise != "" {
 		v.add("kafka.advertise", "there is no Kafka listener to advertise")
 	}
-	v.listener("kafka.listen", c.Kafka.Listen, c)
-	v.listener("http.listen", c.HTTP.Listen, c)
+	guarded := c.TLS.Cert != "" || c.Insecure
+	v.listener("kafka.listen", c.Kafka.Listen, guarded, "tls.cert and tls.key")
+	v.listener("http.listen", c.HTTP.Listen, guarded || c.HTTP.TokenFile != "", "tls.cert and tls.key, or http.token_file")
 	v.advertise(c.Kafka)
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
 		v.add("tls.cert", "needs tls.key, and the other way round")
@@ -181,19 +203,25 @@ func (v *problems) numbers(c Config) {
 	v.between("log.retention_ms", c.Log.RetentionMs, -1, 1<<62)
 	v.between("log.retention_bytes", c.Log.RetentionBytes, -1, 1<<62)
 	v.between("log.retention_check_ms", c.Log.RetentionCheckMs, 100, 24*3_600_000)
-	v.between("limits.request_bytes", c.Limits.RequestBytes, 64<<10, 1<<31-1)
-	v.between("limits.batch_bytes", c.Limits.BatchBytes, 1<<10, 1<<31-1)
+	v.between("limits.request_bytes", c.Limits.RequestBytes, 64<<10, 1<<30)
+	v.between("limits.control_bytes", c.Limits.ControlBytes, 64<<10, 1<<30)
+	v.between("limits.fetch_bytes", c.Limits.FetchBytes, 64<<10, 1<<30)
+	v.between("limits.batch_bytes", c.Limits.BatchBytes, 1<<10, 1<<30)
 	v.between("limits.decompressed_bytes", c.Limits.DecompressedBytes, 1<<20, 1<<31-1)
+	v.between("limits.buffered_bytes", c.Limits.BufferedBytes, 1<<20, most)
+	v.between("limits.inflight", int64(c.Limits.Inflight), 1, 100_000)
 	v.between("limits.inflight_bytes", c.Limits.InflightBytes, 1<<20, most)
 	v.between("limits.connections", int64(c.Limits.Connections), 1, 10_000_000)
-	v.between("limits.connections_per_address", int64(c.Limits.ConnectionsPerAddress), 0, 10_000_000)
-	v.between("limits.idle_ms", c.Limits.IdleMs, 1000, 1<<53)
+	v.between("limits.connections_per_address", int64(c.Limits.ConnectionsPerAddress), 1, 10_000_000)
+	v.between("limits.idle_ms", c.Limits.IdleMs, 1000, 1<<40)
+	v.between("limits.stall_ms", c.Limits.StallMs, 100, 1<<40)
+	v.between("limits.api_requests", int64(c.Limits.APIRequests), 1, 1_000_000)
 	v.between("limits.open_segments", int64(c.Limits.OpenSegments), 8, 1_000_000)
 	if c.Limits.BatchBytes > c.Limits.RequestBytes {
 		v.add("limits.batch_bytes", "%d is above limits.request_bytes (%d): no request could carry it", c.Limits.BatchBytes, c.Limits.RequestBytes)
 	}
-	if c.Limits.RequestBytes > c.Limits.InflightBytes {
-		v.add("limits.request_bytes", "%d is above limits.inflight_bytes (%d): it could never be read", c.Limits.RequestBytes, c.Limits.InflightBytes)
+	if c.Limits.RequestBytes > c.Limits.BufferedBytes {
+		v.add("limits.request_bytes", "%d is above limits.buffered_bytes (%d): it could never be read", c.Limits.RequestBytes, c.Limits.BufferedBytes)
 	}
 	if c.Limits.BatchBytes > c.Log.SegmentBytes {
 		v.add("limits.batch_bytes", "%d is above log.segment_bytes (%d): no segment could hold it", c.Limits.BatchBytes, c.Log.SegmentBytes)
@@ -251,7 +279,7 @@ func (v *problems) between(key string, n, low, high int64) {
 	}
 }
 
-func (v *problems) listener(key, addr string, c Config) {
+func (v *problems) listener(key, addr string, guarded bool, guards string) {
 	if addr == "" {
 		return
 	}
@@ -259,8 +287,8 @@ func (v *problems) listener(key, addr string, c Config) {
 		v.add(key, "%w", err)
 		return
 	}
-	if !Loopback(addr) && c.TLS.Cert == "" && !c.Insecure {
-		v.add(key, "%s can be reached from other machines: set tls.cert and tls.key, or accept it with --insecure", addr)
+	if !Loopback(addr) && !guarded {
+		v.add(key, "%s can be reached from other machines: set %s, or accept it with --insecure", addr, guards)
 	}
 }
 

@@ -41,18 +41,10 @@ type Sources struct {
 	Flags []Flag   // a later one overrides an earlier one
 }
 
-// Setting is one effective value.
-type Setting struct {
-	Key    string `json:"key"`
-	Value  string `json:"value"`
-	Source string `json:"source"` // "default", "file PATH:LINE", "env NAME" or "flag --NAME"
-	Doc    string `json:"doc"`
-}
-
 // Loaded is a configuration with its provenance.
 type Loaded struct {
 	Config   node.Config
-	Settings []Setting // every key, in the order of node.Config
+	Settings []node.Setting // every key, in the order of node.Config
 }
 
 // Load reads all sources over node.Default and validates the result. It reports
@@ -61,7 +53,10 @@ type Loaded struct {
 func Load(src Sources) (Loaded, error) {
 	cfg := node.Default()
 	fields := fieldsOf(&cfg)
-	l := loader{merged: koanf.New("."), fields: fields, known: slices.Sorted(maps.Keys(fields.byKey)), from: map[string]string{}}
+	l := loader{merged: koanf.New("."), fields: fields, known: slices.Sorted(maps.Keys(fields.byKey)), from: map[string]string{}, defaults: map[string]string{}}
+	for key, f := range fields.byKey {
+		l.defaults[key] = f.String()
+	}
 	l.file(src.File)
 	l.env(src.Env)
 	l.flags(src.Flags)
@@ -72,18 +67,19 @@ func Load(src Sources) (Loaded, error) {
 	out := Loaded{Config: cfg}
 	for _, key := range fields.keys {
 		f := fields.byKey[key]
-		out.Settings = append(out.Settings, Setting{key, f.String(), l.source(key), f.doc})
+		out.Settings = append(out.Settings, node.Setting{Key: key, Value: f.String(), Default: l.defaults[key], Source: l.source(key), Doc: f.doc})
 	}
 	return out, lattice.E(lattice.Invalid, errors.Join(l.errs...))
 }
 
 // loader merges the sources. from remembers the last source of each key.
 type loader struct {
-	merged *koanf.Koanf
-	fields fields
-	known  []string
-	from   map[string]string
-	errs   []error
+	merged   *koanf.Koanf
+	fields   fields
+	known    []string
+	from     map[string]string
+	defaults map[string]string
+	errs     []error
 }
 
 func (l *loader) source(key string) string {

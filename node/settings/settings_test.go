@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/node"
 )
 
 func writeFile(t *testing.T, text string) string {
@@ -18,7 +19,7 @@ func writeFile(t *testing.T, text string) string {
 	return path
 }
 
-func find(t *testing.T, l Loaded, key string) Setting {
+func find(t *testing.T, l Loaded, key string) node.Setting {
 	t.Helper()
 	for _, s := range l.Settings {
 		if s.Key == key {
@@ -26,7 +27,7 @@ func find(t *testing.T, l Loaded, key string) Setting {
 		}
 	}
 	t.Fatalf("no setting %q", key)
-	return Setting{}
+	return node.Setting{}
 }
 
 // TestPrecedence checks that flags beat the environment, which beats the file,
@@ -41,7 +42,7 @@ func TestPrecedence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []Setting{
+	for _, want := range []node.Setting{
 		{Key: "kafka.listen", Value: "127.0.0.1:4", Source: "flag --kafka"},
 		{Key: "kafka.advertise", Value: "b:2", Source: "env LATTICE_KAFKA_ADVERTISE"},
 		{Key: "kafka.default_partitions", Value: "7", Source: "file " + path + ":4"},
@@ -49,7 +50,7 @@ func TestPrecedence(t *testing.T) {
 		{Key: "log.durability", Value: "fsync", Source: "default"},
 	} {
 		got := find(t, l, want.Key)
-		got.Doc = ""
+		got.Doc, got.Default = "", ""
 		if got != want {
 			t.Errorf("have %+v\nwant %+v", got, want)
 		}

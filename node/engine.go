@@ -1,0 +1,168 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/identity"
+	"github.com/lattice-log/lattice/engine/store"
+	"github.com/lattice-log/lattice/internal/tick"
+	"github.com/lattice-log/lattice/storage/disk"
+)
+
+// mainStore is the name of the store that an empty directory gets.
+const mainStore = "main"
+
+// Paths inside a data directory.
+func keyPath(data string) string    { return filepath.Join(data, "identity.key") }
+func storesPath(data string) string { return filepath.Join(data, "stores") }
+
+// Made is what Init found or made.
+type Made struct {
+	Data    string `json:"data"`
+	Node    string `json:"node"`
+	Store   string `json:"store"`
+	Created bool   `json:"created"` // false: it was all there
+}
+
+// Init makes an identity and the store "main" in cfg.Data, as Open does on an
+// empty directory, and serves nothing. What is there stays as it is. Kinds
+// Conflict with a *HeldError, Storage, Corrupt.
+func Init(ctx context.Context, cfg Config) (Made, error) {
+	if err := cfg.Validate(); err != nil {
+		return Made{}, err
+	}
+	l, err := takeLock(cfg.Data)
+	if err != nil {
+		return Made{}, err
+	}
+	key, id, created, err := prepare(ctx, cfg.Data, slog.New(slog.DiscardHandler))
+	if err = errors.Join(err, l.release()); err != nil {
+		return Made{}, err
+	}
+	return Made{Data: cfg.Data, Node: key.Author().String(), Store: id.String(), Created: created}, nil
+}
+
+// prepare returns the node's key and store, and makes what is missing.
+func prepare(ctx context.Context, data string, log *slog.Logger) (key identity.Key, id lattice.StoreID, created bool, err error) {
+	key, madeKey, err := loadKey(data)
+	if err != nil {
+		return key, id, false, err
+	}
+	id, found, err := findStore(data)
+	if err != nil || found {
+		return key, id, madeKey, err
+	}
+	if err := os.MkdirAll(storesPath(data), 0o700); err != nil {
+		return key, id, false, lattice.E(lattice.Storage, fmt.Errorf("make the store: %w", err))
+	}
+	id, err = store.Create(disk.OS(), storesPath(data), key, mainStore, tick.Real{}, rand.Reader, log)
+	if err == nil {
+		log.InfoContext(ctx, "made store", slog.String("name", mainStore), slog.String("id", id.String()))
+	}
+	return key, id, err == nil, err
+}
+
+// findStore returns the directory's store. Half-made ones are removed.
+func findStore(data string) (lattice.StoreID, bool, error) {
+	var found []lattice.StoreID
+	entries, err := os.ReadDir(storesPath(data))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return lattice.StoreID{}, false, lattice.E(lattice.Storage, fmt.Errorf("find the store: %w", err))
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".new") {
+			if err := os.RemoveAll(filepath.Join(storesPath(data), e.Name())); err != nil {
+				return lattice.StoreID{}, false, lattice.E(lattice.Storage, fmt.Errorf("remove a half-made store: %w", err))
+			}
+			continue
+		}
+		if id, err := lattice.ParseStoreID(e.Name()); err == nil && e.IsDir() {
+			found = append(found, id)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return lattice.StoreID{}, false, nil
+	case 1:
+		return found[0], true, nil
+	}
+	return lattice.StoreID{}, false, lattice.E(lattice.Unsupported, fmt.Errorf("%s holds %d stores; this version serves one", storesPath(data), len(found)))
+}
+
+// openStore opens the directory's store for serving.
+func openStore(ctx context.Context, cfg Config, log *slog.Logger) (*store.Store, error) {
+	key, id, _, err := prepare(ctx, cfg.Data, log)
+	if err != nil {
+		return nil, err
+	}
+	return store.Open(storeConfig(cfg, key, id, log))
+}
+
+func storeConfig(cfg Config, key identity.Key, id lattice.StoreID, log *slog.Logger) store.Config {
+	return store.Config{
+		FS: disk.OS(), Dir: filepath.Join(storesPath(cfg.Data), id.String()), Key: key,
+		Clock: tick.Real{}, Rand: rand.Reader, Logger: log,
+		DefaultPartitions: int32(cfg.Kafka.DefaultPartitions),
+		TopicDefaults: map[string]string{
+			"lattice.durability": cfg.Log.Durability,
+			"flush.ms":           number(cfg.Log.FlushMs),
+			"segment.bytes":      number(cfg.Log.SegmentBytes),
+			"retention.ms":       number(cfg.Log.RetentionMs),
+			"retention.bytes":    number(cfg.Log.RetentionBytes),
+			"max.message.bytes":  number(cfg.Limits.BatchBytes),
+		},
+		OpenFiles:      cfg.Limits.OpenSegments,
+		RetentionCheck: ms(cfg.Log.RetentionCheckMs),
+		NodeConfig:     kafkaConfigs(cfg),
+	}
+}
+
+// kafkaConfigs shows the node's configuration as Kafka clients ask for a
+// broker's: under Kafka's names where Kafka has them.
+func kafkaConfigs(cfg Config) []store.ConfigEntry {
+	def := Default()
+	row := func(name, kind, value, otherwise, doc string) store.ConfigEntry {
+		e := store.ConfigEntry{Name: name, Value: value, Default: otherwise, Source: "default", Type: kind, ReadOnly: true, Doc: doc}
+		if value != otherwise {
+			e.Source = "node"
+		}
+		return e
+	}
+	all := []store.ConfigEntry{
+		row("listeners", "list", cfg.Kafka.Listen, def.Kafka.Listen, "Where the node listens for Kafka clients (kafka.listen)."),
+		row("advertised.listeners", "list", cfg.Kafka.Advertise, def.Kafka.Advertise, "Where clients are told to connect (kafka.advertise)."),
+		row("auto.create.topics.enable", "boolean", strconv.FormatBool(cfg.AutoCreate()), strconv.FormatBool(def.AutoCreate()), "Topics are created when clients name them (kafka.auto_create)."),
+		row("num.partitions", "int", number(cfg.Kafka.DefaultPartitions), number(def.Kafka.DefaultPartitions), "Partitions of a topic created without a number (kafka.default_partitions)."),
+		row("log.segment.bytes", "int", number(cfg.Log.SegmentBytes), number(def.Log.SegmentBytes), "Default of segment.bytes (log.segment_bytes)."),
+		row("log.retention.ms", "long", number(cfg.Log.RetentionMs), number(def.Log.RetentionMs), "Default of retention.ms (log.retention_ms)."),
+		row("log.retention.bytes", "long", number(cfg.Log.RetentionBytes), number(def.Log.RetentionBytes), "Default of retention.bytes (log.retention_bytes)."),
+		row("log.retention.check.interval.ms", "long", number(cfg.Log.RetentionCheckMs), number(def.Log.RetentionCheckMs), "How often retention and compaction look (log.retention_check_ms)."),
+		row("log.flush.interval.ms", "long", number(cfg.Log.FlushMs), number(def.Log.FlushMs), "Default of flush.ms (log.flush_ms)."),
+		row("message.max.bytes", "int", number(cfg.Limits.BatchBytes), number(def.Limits.BatchBytes), "Default of max.message.bytes (limits.batch_bytes)."),
+		row("socket.request.max.bytes", "int", number(cfg.Limits.RequestBytes), number(def.Limits.RequestBytes), "The largest request (limits.request_bytes)."),
+		row("fetch.max.bytes", "int", number(cfg.Limits.FetchBytes), number(def.Limits.FetchBytes), "The most records in one answer (limits.fetch_bytes)."),
+		row("queued.max.request.bytes", "long", number(cfg.Limits.BufferedBytes), number(def.Limits.BufferedBytes), "Requests held at once (limits.buffered_bytes)."),
+		row("max.connections", "int", number(cfg.Limits.Connections), number(def.Limits.Connections), "Connections at once (limits.connections)."),
+		row("max.connections.per.ip", "int", number(cfg.Limits.ConnectionsPerAddress), number(def.Limits.ConnectionsPerAddress), "Connections at once from one address (limits.connections_per_address)."),
+		row("connections.max.idle.ms", "long", number(cfg.Limits.IdleMs), number(def.Limits.IdleMs), "When a silent connection is closed (limits.idle_ms)."),
+		row("default.replication.factor", "int", "1", "1", "This node is the store's only member."),
+		row("min.insync.replicas", "int", "1", "1", "This node is the store's only member."),
+		row("lattice.durability", "string", cfg.Log.Durability, def.Log.Durability, "What an acknowledged record survives by default (log.durability)."),
+		row("lattice.replication", "string", cfg.Kafka.Replication, def.Kafka.Replication, "Replication factors above the number of members (kafka.replication)."),
+	}
+	slices.SortFunc(all, func(a, b store.ConfigEntry) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+func number[N int | int32 | int64](n N) string { return strconv.FormatInt(int64(n), 10) }

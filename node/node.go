@@ -1,0 +1,251 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/engine/store"
+	"github.com/lattice-log/lattice/front/kafka"
+)
+
+// stopWithin bounds a clean stop of the front ends; the engine follows. The
+// whole stays below the 10 s that "lattice up" promises.
+const stopWithin = 5 * time.Second
+
+// Options are what the program around a node adds to its Config.
+type Options struct {
+	// Version and Commit name the program, for those who ask the API.
+	Version, Commit string
+	// Settings is shown by the API beside the effective configuration's values.
+	Settings []Setting
+	// Logger gets the node's messages; nil: none.
+	Logger *slog.Logger
+}
+
+// Setting is one value of the configuration and where it came from.
+type Setting struct {
+	Key     string `json:"key"`
+	Value   string `json:"value"`
+	Default string `json:"default"`
+	Source  string `json:"source"` // "default", "file PATH:LINE", "env NAME" or "flag --NAME"
+	Doc     string `json:"doc"`
+}
+
+// Node is one node on one data directory. Use Open, then Run once, then Close.
+type Node struct {
+	cfg     Config
+	opts    Options
+	log     *slog.Logger
+	started time.Time
+	lock    *lock
+	lns     listeners
+	store   *store.Store
+	kafka   *kafka.Server // nil when the listener is off
+	metrics *prometheus.Registry
+	info    Info
+
+	ready chan struct{} // closed when every listener accepts
+
+	mu      sync.Mutex
+	stopped bool // Run has ended or was never called
+}
+
+// Open takes the data directory, which it makes if need be with an identity and
+// the store "main", binds the listeners and opens the store. Nothing is served
+// until Run. Kinds: Invalid (the configuration), Conflict with a *HeldError
+// (another process has the directory), Storage, Corrupt, Unavailable (an
+// address is taken).
+func Open(ctx context.Context, cfg Config, opts Options) (_ *Node, err error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	n := &Node{
+		cfg: cfg, opts: opts, log: opts.Logger, started: time.Now(), ready: make(chan struct{}),
+		metrics: prometheus.NewRegistry(), stopped: true,
+	}
+	defer func() {
+		if err != nil {
+			// What made Open fail is what matters; closing is best effort.
+			_ = n.Close()
+		}
+	}()
+	if n.lock, err = takeLock(cfg.Data); err != nil {
+		return nil, err
+	}
+	// Left by a process that was killed: nobody listens there.
+	if err := removeInfo(cfg.Data); err != nil {
+		return nil, err
+	}
+	if n.lns, err = listen(cfg); err != nil {
+		return nil, err
+	}
+	if err := n.registerMetrics(); err != nil {
+		return nil, err
+	}
+	if n.store, err = openStore(ctx, cfg, n.log); err != nil {
+		return nil, err
+	}
+	if err := n.wireKafka(); err != nil {
+		return nil, err
+	}
+	n.info = n.describe()
+	return n, nil
+}
+
+// wireKafka makes the Kafka front end.
+func (n *Node) wireKafka() error {
+	if n.lns.kafka == nil {
+		return nil
+	}
+	c := n.cfg
+	kc := kafka.Config{
+		AutoCreate: c.AutoCreate(), DefaultPartitions: int32(c.Kafka.DefaultPartitions),
+		LenientReplication: c.Kafka.Replication == "lenient",
+		MaxRequestBytes:    int(c.Limits.RequestBytes), MaxControlBytes: int(c.Limits.ControlBytes),
+		MaxFetchBytes: int(c.Limits.FetchBytes), MaxBufferedBytes: c.Limits.BufferedBytes,
+		MaxInFlight: c.Limits.Inflight, MaxInFlightBytes: c.Limits.InflightBytes,
+		MaxConnections: c.Limits.Connections, MaxConnectionsPerAddress: c.Limits.ConnectionsPerAddress,
+		IdleTimeout: ms(c.Limits.IdleMs), ReadTimeout: ms(c.Limits.StallMs), WriteTimeout: ms(c.Limits.StallMs),
+		DrainTimeout: stopWithin,
+		TLS:          n.lns.tls, Logger: n.log, Metrics: n.metrics,
+	}
+	if c.Kafka.Advertise != "" {
+		kc.AdvertisedHost, kc.AdvertisedPort = splitAddress(c.Kafka.Advertise)
+	}
+	var err error
+	n.kafka, err = kafka.New(kc, n.store)
+	return err
+}
+
+func (n *Node) registerMetrics() error {
+	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "lattice", Name: "build_info", Help: "Always 1; the labels say which program this is.",
+		ConstLabels: prometheus.Labels{"version": n.opts.Version, "commit": n.opts.Commit},
+	}, func() float64 { return 1 })
+	return errors.Join(
+		n.metrics.Register(collectors.NewGoCollector()),
+		n.metrics.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
+		n.metrics.Register(build),
+	)
+}
+
+func (n *Node) describe() Info {
+	i := n.store.Info()
+	return Info{
+		Node: i.Node.String(), Store: i.ID.String(), Kafka: address(n.lns.kafka), HTTP: address(n.lns.http),
+		P2P: []string{}, Socket: n.lns.socketPath, PID: processID(),
+	}
+}
+
+// Info tells where the node listens.
+func (n *Node) Info() Info { return n.info }
+
+// Ready is closed when every listener accepts connections.
+func (n *Node) Ready() <-chan struct{} { return n.ready }
+
+// Run serves until ctx ends, and then stops cleanly: no new requests, answers
+// for those under way, everything synced. It returns nil after a clean stop, and
+// otherwise what made the node stop. It may be called once.
+func (n *Node) Run(ctx context.Context) error {
+	n.mu.Lock()
+	n.stopped = false
+	n.mu.Unlock()
+	defer func() {
+		n.mu.Lock()
+		n.stopped = true
+		n.mu.Unlock()
+	}()
+	// The engine outlives the front ends: they still need it to drain.
+	engine := start(context.WithoutCancel(ctx))
+	engine.run("store", n.store.Run)
+	fronts := start(ctx)
+	if n.kafka != nil {
+		fronts.run("kafka", func(ctx context.Context) error { return n.kafka.Serve(ctx, n.lns.kafka) })
+	}
+	err := n.serveAPI(fronts)
+	if err == nil {
+		err = n.info.write(n.cfg.Data)
+	}
+	if err == nil {
+		close(n.ready)
+		n.log.InfoContext(ctx, "serving", slog.String("kafka", n.info.Kafka), slog.String("http", n.info.HTTP), slog.String("socket", n.info.Socket))
+		select {
+		case <-ctx.Done():
+		case <-engine.failed():
+		case <-fronts.failed():
+		}
+	}
+	n.log.InfoContext(ctx, "stopping")
+	return errors.Join(err, fronts.stop(), engine.stop())
+}
+
+// Close closes the store and gives the data directory back. It must not be
+// called while Run runs.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.stopped {
+		return lattice.E(lattice.Conflict, errors.New("close: the node still runs; end Run's context first"))
+	}
+	if n.lock == nil {
+		return nil
+	}
+	var errs []error
+	n.lns.close()
+	if n.store != nil {
+		errs = append(errs, n.store.Close())
+	}
+	errs = append(errs, removeInfo(n.cfg.Data), n.lock.release())
+	n.lock = nil
+	return errors.Join(errs...)
+}
+
+// reasons says why the node is not ready.
+func (n *Node) reasons() []string {
+	select {
+	case <-n.ready:
+	default:
+		return []string{"listeners do not accept connections yet"}
+	}
+	return failedPartitions(n.store)
+}
+
+// failedPartitions names the partitions that take no writes.
+func failedPartitions(s *store.Store) []string {
+	var reasons []string
+	for _, t := range s.Topics() {
+		for i := range t.Partitions {
+			p, err := s.Partition(t.ID, i)
+			if err != nil {
+				reasons = append(reasons, fmt.Sprintf("%s/%d: %v", t.Name, i, err))
+				continue
+			}
+			if failed := p.Status().Failed; failed != "" {
+				reasons = append(reasons, fmt.Sprintf("%s/%d: %s", t.Name, i, failed))
+			}
+		}
+	}
+	return reasons
+}
+
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// address returns where a listener is, "" when it is off.
+func address(ln net.Listener) string {
+	if ln == nil {
+		return ""
+	}
+	return ln.Addr().String()
+}

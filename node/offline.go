@@ -1,0 +1,103 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/engine/partition"
+	"github.com/lattice-log/lattice/engine/store"
+	"github.com/lattice-log/lattice/internal/tick"
+	"github.com/lattice-log/lattice/storage/disk"
+)
+
+// Offline is the data directory of a stopped node, opened to read. It recovers
+// as a start does, takes no records and serves nobody. Close gives the directory
+// back.
+type Offline struct {
+	lock  *lock
+	store *store.Store
+}
+
+// OpenOffline opens the data directory of a node that does not run. Kinds
+// NotFound (nothing is there), Conflict with a *HeldError (a node runs),
+// Corrupt.
+func OpenOffline(dir string, log *slog.Logger) (*Offline, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	id, found, err := findStore(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, lattice.E(lattice.NotFound, fmt.Errorf("%s holds no store", dir))
+	}
+	key, err := readKey(dir)
+	if err != nil {
+		return nil, err
+	}
+	l, err := takeLock(dir)
+	if err != nil {
+		return nil, err
+	}
+	cfg := store.Config{
+		FS: disk.OS(), Dir: filepath.Join(storesPath(dir), id.String()), Key: key,
+		Clock: tick.Real{}, Rand: rand.Reader, Logger: log,
+	}
+	s, err := store.Open(cfg)
+	if err != nil {
+		return nil, errors.Join(err, l.release())
+	}
+	return &Offline{l, s}, nil
+}
+
+// StorePath returns the directory of the store in a data directory. Kind NotFound.
+func StorePath(dir string) (string, error) {
+	if _, err := os.Stat(dir); err != nil {
+		return "", lattice.E(lattice.NotFound, fmt.Errorf("data directory: %w", err))
+	}
+	id, found, err := findStore(dir)
+	if err != nil {
+		return "", err
+	}
+	if !found {
+		return "", lattice.E(lattice.NotFound, fmt.Errorf("%s holds no store", dir))
+	}
+	return filepath.Join(storesPath(dir), id.String()), nil
+}
+
+// ProveRecord returns a proof file for one record. Kinds NotFound, OutOfRange,
+// NotYet, Conflict (compacted away).
+func (o *Offline) ProveRecord(ctx context.Context, topic string, number int32, offset int64) ([]byte, error) {
+	p, err := o.partition(topic, number)
+	if err != nil {
+		return nil, err
+	}
+	return p.Prove(ctx, offset)
+}
+
+// ProveCheckpoint returns a proof file for all that a partition holds.
+func (o *Offline) ProveCheckpoint(ctx context.Context, topic string, number int32) ([]byte, error) {
+	p, err := o.partition(topic, number)
+	if err != nil {
+		return nil, err
+	}
+	return p.ProveCheckpoint(ctx)
+}
+
+func (o *Offline) partition(topic string, number int32) (*partition.Partition, error) {
+	t, ok := o.store.Topic(topic)
+	if !ok {
+		return nil, lattice.E(lattice.NotFound, fmt.Errorf("topic %q does not exist", topic))
+	}
+	return o.store.Partition(t.ID, number)
+}
+
+// Close gives the directory back.
+func (o *Offline) Close() error { return errors.Join(o.store.Close(), o.lock.release()) }
