@@ -57,14 +57,15 @@ func (r *protoReader) int32() int32 {
 func (r *protoReader) string() string { return string(r.take(int(r.int16()))) }
 
 // count reads an array's length and refuses one that the bytes left cannot
-// hold, at min bytes an element, before anything is allocated for it.
+// hold, at min bytes an element, before anything is allocated for it. A negative
+// length is no array, which here means the same as an empty one.
 func (r *protoReader) count(min int) int {
 	n := int(r.int32())
-	if n < 0 || n > len(r.b)/min {
+	if n > len(r.b)/min {
 		r.bad = true
 		return 0
 	}
-	return n
+	return max(n, 0)
 }
 
 // parseSubscription returns the topics that a member subscribed to, sorted and
