@@ -437,6 +437,9 @@ func (l *Log) Damage(from, to int64, why error) {
 func (l *Log) Close() error {
 	l.syncOnce()
 	err := l.certify(-1)
+	if errors.Is(err, ErrNeedsRepair) {
+		err = nil // it was said when it was found; there is nothing to certify
+	}
 	l.certMu.Lock()
 	defer l.certMu.Unlock()
 	l.mu.Lock()
