@@ -28,9 +28,11 @@ type fixture struct {
 
 func testKey() identity.Key { return identity.FromSeed([32]byte{1, 2, 3}) }
 
-func newFixture(t *testing.T, fs disk.FS) *fixture {
+func newFixture(t *testing.T, fs disk.FS) *fixture { return newFixtureAt(t, fs, tick.Real{}) }
+
+func newFixtureAt(t *testing.T, fs disk.FS, clock tick.Clock) *fixture {
 	t.Helper()
-	cfg := Config{FS: fs, Key: testKey(), Clock: tick.Real{}, Rand: rand.Reader, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	cfg := Config{FS: fs, Key: testKey(), Clock: clock, Rand: rand.Reader, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	if err := disk.MkdirAll(fs, "/data/stores"); err != nil {
 		t.Fatal(err)
 	}
