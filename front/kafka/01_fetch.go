@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,6 +74,7 @@ type fetchPart struct {
 	err    error
 	slice  *partition.Slice
 	bounds partition.Bounds
+	limit  int   // of the slice's bytes, so many are sent
 	waitAt int64 // offset at which to wait for more
 	// divEpoch and divEnd say where the client's history left ours; -1: it did not.
 	divEpoch int32
@@ -83,7 +85,7 @@ func (p *fetchPart) size() int {
 	if p.slice == nil {
 		return 0
 	}
-	return p.slice.Len()
+	return min(p.slice.Len(), p.limit)
 }
 
 func (c *conn) fetch(r *request) error {
@@ -182,6 +184,9 @@ func (op *fetchOp) attempt() {
 			p.reset()
 			if p.err = err; err == nil {
 				p.read(s, t.id, op.maxBytes-op.total, op.total == 0)
+				if op.r.version < 10 {
+					p.withoutZstd(s)
+				}
 				op.total += p.size()
 			}
 		}
@@ -205,7 +210,7 @@ func (p *fetchPart) reset() {
 	if p.slice != nil {
 		p.slice.Release()
 	}
-	p.slice, p.err, p.log = nil, nil, nil
+	p.slice, p.err, p.log, p.limit = nil, nil, nil, math.MaxInt
 	p.bounds = partition.Bounds{Start: -1, Committed: -1, End: -1}
 	p.divEpoch, p.divEnd = -1, -1
 }

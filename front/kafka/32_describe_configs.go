@@ -97,7 +97,7 @@ func (c *conn) nodeConfigs() []store.ConfigEntry {
 		{Name: "max.connections.per.ip", Value: fmt.Sprint(cfg.MaxConnectionsPerAddress), Type: "int", Source: "node", Doc: "Connections of one address at once."},
 		{Name: "connections.max.idle.ms", Value: fmt.Sprint(cfg.IdleTimeout.Milliseconds()), Type: "long", Source: "node", Doc: "An idle connection is closed after this."},
 	}
-	entries := c.srv.store.NodeConfig()
+	entries := slices.Clone(c.srv.store.NodeConfig())
 	for _, e := range own {
 		e.ReadOnly = true
 		if !slices.ContainsFunc(entries, func(o store.ConfigEntry) bool { return o.Name == e.Name }) {

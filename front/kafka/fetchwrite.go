@@ -71,7 +71,7 @@ func (op *fetchOp) writeOnce(w *chunks) (bad *fetchPart, err error) {
 // copyTo writes the partition's records. damaged tells an error of reading from
 // one of writing.
 func (p *fetchPart) copyTo(w *chunks) (damaged bool, err error) {
-	for left := p.slice.Len(); left > 0; {
+	for left := p.size(); left > 0; {
 		room, err := w.room(min(left, chunkRoom))
 		if err != nil {
 			return false, err
