@@ -148,12 +148,12 @@ func (ps *producers) expire(before int64) {
 
 // The snapshot's bytes, version 1, big-endian:
 //
-//	"LP" | version 1 | 0 | next offset i64 | producers u32 |
+//	"LI" | version 1 | 0 | next offset i64 | producers u32 |
 //	  each, by id: id i64, epoch i16, last time i64, batches u8,
 //	    each: first i32, last i32, base offset i64, last offset i64
 //	| CRC-32C of everything before, u32
 const (
-	snapshotMagic   = "LP\x01\x00"
+	snapshotMagic   = "LI\x01\x00"
 	producerMinimum = 8 + 2 + 8 + 1
 	spanBytes       = 4 + 4 + 8 + 8
 )

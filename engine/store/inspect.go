@@ -1,0 +1,149 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/engine/group"
+)
+
+// What DecodeRecord returns, beside TopicRecord. Byte slices are the caller's.
+type (
+	// EntryRecord is an entry of this node, its signature checked.
+	EntryRecord struct {
+		Number uint64
+		Entry  sigchain.Signed
+	}
+	// DroppedRecord marks a topic whose files may still be there.
+	DroppedRecord struct{ ID lattice.TopicID }
+	// OffsetRecord is a group's committed offset.
+	OffsetRecord struct {
+		Key   group.Key
+		Value group.Value
+	}
+	// CounterRecord is how many producer ids were handed out.
+	CounterRecord struct{ Next uint64 }
+	// ClockRecord bounds the hybrid clock.
+	ClockRecord struct{ Bound uint64 }
+	// GrantRecord is a signed grant, unparsed.
+	GrantRecord struct {
+		lattice.TopicPartition
+		Term  int32
+		Bytes []byte
+	}
+	// SnapshotRecord is a partition's producer snapshot, unparsed.
+	SnapshotRecord struct {
+		lattice.TopicPartition
+		Bytes []byte
+	}
+	// CleanedRecord is how far compaction has come.
+	CleanedRecord struct {
+		lattice.TopicPartition
+		Offset int64
+	}
+	// StatementRecord is a compaction statement, unparsed.
+	StatementRecord struct {
+		lattice.TopicPartition
+		Base   int64 // of the file
+		Number uint64
+		Bytes  []byte
+	}
+)
+
+// DecodeRecord reads one record of a catalogue, for those who check it. Kind
+// Corrupt, or Unsupported for a version that is not known here.
+func DecodeRecord(key, value []byte) (any, error) {
+	if len(key) == 0 {
+		return nil, badRecord(key, "an empty key")
+	}
+	rest, value := key[1:], append([]byte(nil), value...)
+	switch key[0] {
+	case keyEntry:
+		return decodeEntry(rest, value)
+	case keyTopic:
+		return decodeTopic(rest, value)
+	case keyDropped:
+		if len(rest) != len(lattice.TopicID{}) || len(value) != 0 {
+			return nil, badRecord(key, "no dropped topic")
+		}
+		return DroppedRecord{lattice.TopicID(rest)}, nil
+	case keyOffset:
+		k, err := group.ParseKey(rest)
+		if err != nil {
+			return nil, err
+		}
+		v, err := group.ParseValue(value)
+		return OffsetRecord{k, v}, err
+	case keyCounter, keyClock:
+		if len(rest) != 0 || len(value) != 8 {
+			return nil, badRecord(key, "no number")
+		}
+		n := binary.BigEndian.Uint64(value)
+		if key[0] == keyClock {
+			return ClockRecord{n}, nil
+		}
+		return CounterRecord{n}, nil
+	}
+	return decodePartitionRecord(key, value)
+}
+
+func decodeEntry(number, value []byte) (any, error) {
+	if len(number) != 8 {
+		return nil, badRecord(number, "no entry number")
+	}
+	e, err := sigchain.Parse(value)
+	if err == nil {
+		err = e.Verify()
+	}
+	return EntryRecord{binary.BigEndian.Uint64(number), e}, err
+}
+
+// decodePartitionRecord reads what belongs to one partition.
+func decodePartitionRecord(key, value []byte) (any, error) {
+	const idLen = len(lattice.TopicID{})
+	if len(key) < 1+idLen+4 {
+		return nil, badRecord(key, "nothing known")
+	}
+	be := binary.BigEndian
+	tp := lattice.TopicPartition{Topic: lattice.TopicID(key[1:]), Partition: int32(be.Uint32(key[1+idLen:]))}
+	rest := key[1+idLen+4:]
+	switch {
+	case tp.Partition < 0:
+	case key[0] == keyGrant && len(rest) == 4:
+		return GrantRecord{tp, int32(be.Uint32(rest)), value}, nil
+	case key[0] == keySnapshot && len(rest) == 0:
+		return SnapshotRecord{tp, value}, nil
+	case key[0] == keyCleaned && len(rest) == 0 && len(value) == 8:
+		return CleanedRecord{tp, int64(be.Uint64(value))}, nil
+	case key[0] == keyState && len(rest) == 16:
+		return StatementRecord{tp, int64(be.Uint64(rest)), be.Uint64(rest[8:]), value}, nil
+	}
+	return nil, badRecord(key, "nothing known")
+}
+
+func badRecord(key []byte, what string) error {
+	return lattice.E(lattice.Corrupt, fmt.Errorf("catalogue: %s at %x", what, key))
+}
+
+// PartitionPrefixes returns what the keys of a partition's records begin with, in
+// the order grants, producer snapshot, compaction progress, statements.
+func PartitionPrefixes(tp lattice.TopicPartition) [][]byte {
+	var out [][]byte
+	for _, kind := range []byte{keyGrant, keySnapshot, keyCleaned, keyState} {
+		out = append(out, (&partitionMeta{tp: tp}).key(kind))
+	}
+	return out
+}
+
+// CheckTopicConfig reports whether a topic can have these configs; a *ConfigError
+// if not.
+func CheckTopicConfig(set map[string]string) error {
+	_, err := parseConfig(nil, set)
+	return err
+}
+
+// Follow adds an entry to the chain of a node's entries over all its
+// incarnations. Kind Corrupt, or that of the chain's error.
+func Follow(c sigchain.Chain, e sigchain.Signed) (sigchain.Chain, error) { return follow(c, e) }
