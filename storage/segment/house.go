@@ -165,15 +165,33 @@ func (l *Log) Drop(before int64) error {
 	l.mu.Unlock()
 
 	var errs error
+	var spare []spareFile
 	for _, s := range victims {
-		errs = errors.Join(errs, l.unlink(s, !empty))
+		name := ""
+		if !empty {
+			name = l.spareName(spare)
+		}
+		kept, err := l.unlink(s, name)
+		if kept {
+			spare = append(spare, spareFile{name, s.end})
+		}
+		errs = errors.Join(errs, err)
 	}
 	if empty {
 		errs = errors.Join(errs, l.dropSpares())
 	}
 	errs = errors.Join(errs, disk.SyncDir(l.fs, l.dir))
-	if errs != nil {
+	if errs != nil { // what is beside a file that may still be there has to stay
 		return storage("drop before %d: %w", before, errs)
+	}
+	// Only now that its old name is gone for good may a file be written over.
+	l.mu.Lock()
+	l.spare = append(l.spare, spare...)
+	l.mu.Unlock()
+	for _, s := range victims {
+		for _, ext := range []string{indexExt, timeExt, compactedExt} {
+			_ = disk.RemoveIfExists(l.fs, l.name(s.base, ext)) // the next Open removes it otherwise
+		}
 	}
 	return nil
 }
@@ -188,29 +206,18 @@ func (l *Log) dropable(before int64) (n int, unsealed bool) {
 	return n, unsealed
 }
 
-// unlink removes the files of a segment that is not in the list any more, or
-// keeps its blocks' file as a spare.
-func (l *Log) unlink(s *segment, keep bool) error {
+// unlink removes the file of a segment that is not in the list any more, or
+// renames it to spare if that is not empty and nobody reads it.
+func (l *Log) unlink(s *segment, spare string) (kept bool, err error) {
 	busy := l.opt.Handles.drop(s)
 	name := l.name(s.base, logExt)
-	var err error
-	if spare, ok := l.spareName(); ok && keep && !busy && s.end > 0 {
-		err = l.markSpare(name, s.end)
-		if err == nil {
-			err = l.fs.Rename(name, l.fs.PathJoin(l.dir, spare))
-		}
-		if err == nil {
-			l.mu.Lock()
-			l.spare = append(l.spare, spareFile{spare, s.end})
-			l.mu.Unlock()
-		}
-	} else {
-		err = disk.RemoveIfExists(l.fs, name)
+	if spare == "" || busy || s.end == 0 {
+		return false, disk.RemoveIfExists(l.fs, name)
 	}
-	for _, ext := range []string{indexExt, timeExt, compactedExt} {
-		err = errors.Join(err, disk.RemoveIfExists(l.fs, l.name(s.base, ext)))
+	if err := l.fs.Rename(name, l.fs.PathJoin(l.dir, spare)); err != nil {
+		return false, err
 	}
-	return err
+	return true, l.markSpare(spare, s.end)
 }
 
 // spareMark is written over a dropped file's last bytes. It is there until the
@@ -218,7 +225,7 @@ func (l *Log) unlink(s *segment, keep bool) error {
 const spareMark = "lattice-recycled"
 
 func (l *Log) markSpare(name string, size int64) error {
-	f, err := l.fs.OpenReadWrite(name, disk.Category)
+	f, err := l.fs.OpenReadWrite(l.fs.PathJoin(l.dir, name), disk.Category)
 	if err != nil {
 		return err
 	}
@@ -234,17 +241,19 @@ func recycled(f io.ReaderAt, size int64) bool {
 	return string(b[:n]) == spareMark
 }
 
-// spareName returns a free name for a file to be written over.
-func (l *Log) spareName() (string, bool) {
+// spareName returns a free name for a file to be written over, besides those in
+// more; "" when there are enough.
+func (l *Log) spareName(more []spareFile) string {
 	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if len(l.spare) >= l.opt.Recycle {
-		return "", false
+	taken := slices.Concat(l.spare, more)
+	l.mu.RUnlock()
+	if len(taken) >= l.opt.Recycle {
+		return ""
 	}
 	for i := 0; ; i++ {
 		name := fmt.Sprint(recyclePre, i)
-		if !slices.ContainsFunc(l.spare, func(s spareFile) bool { return s.name == name }) {
-			return name, true
+		if !slices.ContainsFunc(taken, func(s spareFile) bool { return s.name == name }) {
+			return name
 		}
 	}
 }

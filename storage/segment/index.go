@@ -1,11 +1,13 @@
 package segment
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/lattice-log/lattice/storage/disk"
@@ -135,24 +137,32 @@ func decodeTimes(b []byte, last uint32) []timeEntry {
 	return out
 }
 
-// readIndex returns what the files on disk say about the blocks before a byte
-// position. The entries are consistent in themselves; whether they fit the
-// blocks is not known yet. A missing or damaged file is an empty index.
-func (l *Log) readIndex(base, end int64) memIndex {
-	var x memIndex
-	b, err := disk.ReadFile(l.fs, l.name(base, indexExt))
-	if err != nil {
-		return x
+// rawIndex is what the files of an index have.
+type rawIndex struct{ offsets, times []byte }
+
+// readIndex reads the files. A missing one, or one that cannot be read, is empty.
+func (l *Log) readIndex(base int64) rawIndex {
+	offsets, _ := disk.ReadFile(l.fs, l.name(base, indexExt))
+	times, _ := disk.ReadFile(l.fs, l.name(base, timeExt))
+	return rawIndex{offsets, times}
+}
+
+// before returns what the files say about the blocks before a byte position. The
+// entries are consistent in themselves; whether they fit the blocks is not known.
+func (r rawIndex) before(end int64) memIndex {
+	x := memIndex{offsets: decodeOffsets(r.offsets, end)}
+	if n := len(x.offsets); n > 0 {
+		x.times = decodeTimes(r.times, x.offsets[n-1].last)
 	}
-	x.offsets = decodeOffsets(b, end)
-	if len(x.offsets) == 0 {
-		return x
-	}
-	if b, err = disk.ReadFile(l.fs, l.name(base, timeExt)); err != nil {
-		return memIndex{}
-	}
-	x.times = decodeTimes(b, x.offsets[len(x.offsets)-1].last)
 	return x
+}
+
+// speaksOf reports whether the files say nothing but what x says: its first
+// entries, and perhaps the time entry of a seal.
+func (r rawIndex) speaksOf(x memIndex, base int64, t times) bool {
+	x.times = slices.Clone(x.times)
+	x.addTime(base, &t)
+	return bytes.HasPrefix(encodeOffsets(x.offsets), r.offsets) && bytes.HasPrefix(encodeTimes(x.times), r.times)
 }
 
 // writeIndex replaces both files by all of x and makes them durable. On an

@@ -12,12 +12,16 @@ import (
 )
 
 // Resume is the place from which a log's blocks are not known to be good: what
-// Synced returned once. The zero value trusts nothing.
+// Synced returned once. The zero value trusts nothing: the log begins at offset 0.
 type Resume struct {
 	Pos
 	Next  int64 // the offset at Pos
 	Term  int32 // the last term before Pos, 0 if unknown
 	Start int64 // offsets below it may be missing
+	// First means that the place is not known: the log begins with the first
+	// file, whatever its offset, and all of it is read. The other fields are
+	// ignored.
+	First bool
 }
 
 // Damage is a range of offsets before the place to resume from whose blocks are
@@ -68,9 +72,11 @@ func Open(fs disk.FS, dir string, opt Options, resume Resume, onTail func(Meta, 
 	if err != nil {
 		return nil, Recovery{}, storage("open %s: %w", dir, err)
 	}
-	if resume == (Resume{}) && len(files) > 0 {
-		resume.Segment, resume.Next = files[0].base, files[0].base
-		resume.Start = resume.Next
+	if resume.First {
+		resume = Resume{}
+		if len(files) > 0 {
+			resume = Resume{Pos: Pos{Segment: files[0].base}, Next: files[0].base, Start: files[0].base}
+		}
 	}
 	l.synced, l.syncedOff = resume.Pos, resume.Next
 	r := &recovery{l: l, resume: resume, onTail: onTail, next: resume.Next, term: resume.Term}
@@ -101,11 +107,9 @@ func (l *Log) list() ([]file, error) {
 	for _, name := range names {
 		switch base, ext, ok := parseName(name); {
 		case strings.HasPrefix(name, recyclePre):
-			info, err := l.fs.Stat(l.fs.PathJoin(l.dir, name))
-			if err != nil {
-				return nil, err
-			}
-			l.spare = append(l.spare, spareFile{name, info.Size()})
+			// A crash can have taken back its new name, but not the new blocks in
+			// it. So no offset is too new for what it holds: it is of no use.
+			beside = append(beside, name)
 		case !ok:
 		case ext == logExt:
 			info, err := l.fs.Stat(l.fs.PathJoin(l.dir, name))
@@ -124,7 +128,8 @@ func (l *Log) list() ([]file, error) {
 	for i := range files {
 		files[i].compacted = marked[files[i].base]
 	}
-	return files, l.sweep(files, beside)
+	l.sweep(files, beside)
+	return files, nil
 }
 
 // parseName splits a file name into the offset and the rest.
@@ -137,26 +142,19 @@ func parseName(name string) (base int64, ext string, ok bool) {
 }
 
 // sweep removes files beside segments that are not there, unfinished
-// replacements, and spare files beyond the number wanted. A file that cannot be
-// removed does no harm.
-func (l *Log) sweep(files []file, beside []string) error {
+// replacements, and spare files. One that cannot be removed does no harm.
+func (l *Log) sweep(files []file, beside []string) {
+	here := make(map[int64]bool, len(files))
+	for _, f := range files {
+		here[f.base] = true
+	}
 	var errs error
-	remove := func(name string) {
-		errs = errors.Join(errs, disk.RemoveIfExists(l.fs, l.fs.PathJoin(l.dir, name)))
-	}
 	for _, name := range beside {
-		base, ext, _ := parseName(name)
-		if ext == newExt || !slices.ContainsFunc(files, func(f file) bool { return f.base == base }) {
-			remove(name)
+		if base, ext, ok := parseName(name); !ok || ext == newExt || !here[base] {
+			errs = errors.Join(errs, disk.RemoveIfExists(l.fs, l.fs.PathJoin(l.dir, name)))
 		}
-	}
-	for len(l.spare) > 0 && (len(l.spare) > l.opt.Recycle || len(files) == 0) {
-		last := len(l.spare) - 1
-		remove(l.spare[last].name)
-		l.spare = l.spare[:last]
 	}
 	if errs != nil {
 		l.opt.Logger.Warn("left-over files not removed", "dir", l.dir, "error", errs)
 	}
-	return nil
 }

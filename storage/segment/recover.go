@@ -118,8 +118,9 @@ func (r *recovery) readFile(f file, at, following int64, later []file) (done boo
 	s := r.add(f, closing, r.next)
 	s.end, s.syncedAt, s.syncedOff = at, at, r.next
 	r.l.newNames = true
+	raw := r.l.readIndex(f.base)
 	if at > 0 {
-		lost, err := r.prefix(s, h, f.size)
+		lost, err := r.prefix(s, h, f.size, raw)
 		if err != nil {
 			return true, err
 		}
@@ -135,23 +136,52 @@ func (r *recovery) readFile(f file, at, following int64, later []file) (done boo
 	}
 	s.suspect = s.end > s.syncedAt && s.end-s.syncedAt <= maxMend
 	if r.next == following {
-		return false, nil // the seal trims what is behind
+		return false, r.trim(s, f.size)
 	}
 	s.state = active
 	r.l.act = s
+	if !raw.speaksOf(s.index, s.base, s.times) { // of blocks that a crash took, which others may replace
+		for _, ext := range []string{indexExt, timeExt} {
+			if err := disk.RemoveIfExists(r.l.fs, r.l.name(s.base, ext)); err != nil {
+				return true, storage("remove the index of segment %d: %w", s.base, err)
+			}
+		}
+	}
 	if reason != "" || len(later) > 0 {
 		return true, r.cut(s, later, reason)
 	}
 	return true, nil
 }
 
+// trim cuts what is behind the blocks of a file that is not the last: room, or
+// blocks whose append failed. They must not become the log's end if the crash of
+// another day takes the file after this one.
+func (r *recovery) trim(s *segment, size int64) error {
+	if size == s.end {
+		return nil
+	}
+	name := r.l.name(s.base, logExt)
+	f, err := r.l.fs.OpenReadWrite(name, disk.Category)
+	if err != nil {
+		return storage("open %s: %w", name, err)
+	}
+	err = r.l.fs.Truncate(name, s.end)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return storage("trim %s to %d: %w", name, s.end, err)
+	}
+	return nil
+}
+
 // prefix loads the index of the blocks before the place to resume from, whose
 // end is s.end. lost reports that the file ends before; what it has stays. If a
 // block in it has lost its shape, that is damage, and does not keep us from
 // reading on at the place to resume from.
-func (r *recovery) prefix(s *segment, h vfs.File, size int64) (lost bool, err error) {
+func (r *recovery) prefix(s *segment, h vfs.File, size int64, raw rawIndex) (lost bool, err error) {
 	l, end := r.l, s.end
-	x := l.readIndex(s.base, end)
+	x := raw.before(end)
 	v := view{s: s, base: s.base, end: min(end, size), next: r.resume.Next, compacted: s.compacted}
 	from, prev, t := place{}, s.base-1, times{}
 	hs := l.opt.Handles
@@ -291,12 +321,6 @@ func (r *recovery) cutRest(s *segment, c *Cut) (int64, error) {
 	if recycled(f, size) {
 		// Old blocks of this log. Only a new one that is torn is worth keeping.
 		saved = r.torn(f, s.end, size)
-	}
-	// The indexes may speak of what is cut. They are made again.
-	for _, ext := range []string{indexExt, timeExt} {
-		if err := disk.RemoveIfExists(l.fs, l.name(s.base, ext)); err != nil {
-			return 0, storage("remove the index of segment %d: %w", s.base, err)
-		}
 	}
 	if saved > s.end {
 		if err := r.save(f, s.end, saved, c); err != nil {

@@ -38,11 +38,14 @@ func (l *Log) sync(upTo Pos) error {
 			todo = append(todo, s)
 		}
 	}
-	pos, off, names := l.endPos(), l.next, l.newNames
-	l.newNames = false
+	pos, off := l.endPos(), l.next
 	l.mu.Unlock()
 
 	err := l.syncFiles(todo, pos, off)
+	l.mu.Lock()
+	names := l.newNames // those of the indexes too
+	l.newNames = false
+	l.mu.Unlock()
 	if err == nil && names {
 		if err = disk.SyncDir(l.fs, l.dir); err != nil {
 			err = storage("sync %s: %w", l.dir, err)
