@@ -233,7 +233,6 @@ func (p *fetchPart) read(s *Server, topic lattice.TopicID, budget int, first boo
 	switch {
 	case err == nil && (first || slice.Len() <= budget):
 		p.slice = slice
-		s.suspects.vet(p)
 	case err == nil:
 		slice.Release() // a batch that is larger than what is left: the next request begins with it
 	case lattice.KindOf(err) == lattice.NotYet:
@@ -255,7 +254,8 @@ func (p *fetchPart) fail(err error) {
 		p.slice.Release()
 		p.slice = nil
 	}
-	if p.err = err; lattice.KindOf(err) == lattice.Corrupt {
+	switch p.err = err; lattice.KindOf(err) {
+	case lattice.Storage, lattice.Corrupt: // its cause would look like a corrupt message of the client's
 		p.err = fmt.Errorf("%w: %w", kerr.KafkaStorageError, err)
 	}
 }

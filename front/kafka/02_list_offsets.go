@@ -86,8 +86,8 @@ func (c *conn) listOffset(topic string, p *kmsg.ListOffsetsRequestTopicPartition
 		found, err = log.OffsetForTime(c.ctx, p.Timestamp)
 	}
 	switch {
-	case lattice.KindOf(err) == lattice.Corrupt && err != nil:
-		return none, fmt.Errorf("%w: %w", kerr.KafkaStorageError, err)
+	case err != nil && lattice.KindOf(err) == lattice.Corrupt, err != nil && lattice.KindOf(err) == lattice.Storage:
+		return none, fmt.Errorf("%w: %w", kerr.KafkaStorageError, err) // whatever the cause
 	case err != nil:
 		return none, err
 	case found.Offset < 0:

@@ -2,64 +2,11 @@ package kafka
 
 import (
 	"fmt"
-	"sync"
 
-	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/record"
 	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
-
-// What Fetch reads before it answers: in the normal case nothing.
-
-// suspects are partitions in which a read met damage after bytes of the answer
-// had left, so that only the connection could be closed. The next read of one
-// is checked before it is answered, so that the client gets what is whole, batch
-// by batch, and then an error instead of closed connections for ever. The zero
-// value is ready. Safe for concurrent use.
-type suspects struct {
-	some sync.Map // lattice.TopicPartition -> struct{}
-}
-
-func (s *suspects) add(id lattice.TopicPartition) { s.some.Store(id, struct{}{}) }
-
-// vet checks the batches that p is about to answer with, if p is suspect.
-func (s *suspects) vet(p *fetchPart) {
-	if p.size() == 0 {
-		return
-	}
-	id := p.log.ID()
-	if _, suspect := s.some.Load(id); !suspect {
-		return
-	}
-	p.slice.Release()
-	p.slice = nil
-	slice, err := p.log.Read(p.offset, 1) // one batch
-	if err == nil {
-		err = check(slice)
-		slice.Release()
-	}
-	if err == nil {
-		slice, err = p.log.Read(p.offset, 1)
-	}
-	if err != nil {
-		p.fail(err)
-		return
-	}
-	p.slice = slice
-}
-
-// check reads a slice to its end.
-func check(slice *partition.Slice) error {
-	buf := make([]byte, chunkRoom)
-	for n := 0; n < slice.Len(); {
-		got, err := slice.NextChunk(buf)
-		if n += got; err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // withoutZstd cuts p off before the first batch that is compressed with zstd,
 // which clients know from version 10 on. An answer that would begin with one is

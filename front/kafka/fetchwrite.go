@@ -14,9 +14,10 @@ import (
 // writeTo encodes everything but the records, and copies those from the disk
 // through w. When they turn out to be damaged before a byte has left, the answer
 // begins again with an error for that partition. Afterwards only the connection
-// can be closed: damaged bytes are never the end of a whole answer.
+// can be closed: damaged bytes are never the end of a whole answer. The partition
+// remembers the damage, so that the next request is answered with what lies before
+// it, and then with the error.
 func (op *fetchOp) writeTo(w *chunks) error {
-	s := op.r.c.srv
 	if err := w.flush(); err != nil { // earlier answers
 		return err
 	}
@@ -26,10 +27,8 @@ func (op *fetchOp) writeTo(w *chunks) error {
 		if bad == nil {
 			return err
 		}
-		id := bad.log.ID()
 		if w.begun() {
-			s.suspects.add(id)
-			return fmt.Errorf("read %s at %d for an answer: %w", id, bad.offset, err)
+			return fmt.Errorf("answer with %s at %d: %w", bad.log.ID(), bad.offset, err)
 		}
 		w.n = 0
 		bad.fail(err)

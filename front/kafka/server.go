@@ -29,7 +29,6 @@ type Server struct {
 	requests sync.Pool // *request
 	produces sync.Pool // *produceOp
 	fetches  sync.Pool // *fetchOp
-	suspects suspects
 
 	// bigDecode lets one large request exist in decoded form at a time.
 	bigDecode sync.Mutex
