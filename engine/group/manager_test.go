@@ -55,6 +55,36 @@ func TestCommitsShareSyncs(t *testing.T) {
 	}
 }
 
+// TestCommitsThatWaitTogetherSeeEachOther: the second of two commits in one
+// durable step moves back from the first, not from what was stored before.
+func TestCommitsThatWaitTogetherSeeEachOther(t *testing.T) {
+	w := newWorld(t, nil)
+	w.topics.create("t", 1)
+	for _, offset := range []int64{10, 20, 15} {
+		w.CommitOffsets(admin("g", OffsetCommit{TopicPartition: w.tp("t", 0), Offset: offset}), func(CommitResult) {})
+	}
+	w.settle()
+	v, err := ParseValue(w.offsets.kept[string(Key{"g", w.tp("t", 0)}.AppendTo(nil))])
+	if err != nil || v.Offset != 15 || v.Reset != 1 || v.Target != 15 {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+// TestExpiryMeetsMember: somebody joins while the removal of old offsets waits.
+func TestExpiryMeetsMember(t *testing.T) {
+	w := newWorld(t, nil)
+	w.topics.create("t", 1)
+	w.CommitOffsets(admin("g", OffsetCommit{TopicPartition: w.tp("t", 0), Offset: 5}), func(CommitResult) {})
+	w.settle()
+	w.clock.Advance(w.cfg.OffsetsRetention)
+	w.expire()
+	w.ConsumerHeartbeat(ConsumerHeartbeatRequest{Group: "g", MemberID: "m", Rebalance: time.Second, Topics: []string{"t"}})
+	w.settle()
+	if got := w.FetchOffsets(FetchRequest{Group: "g", All: true}).Offsets; len(got) != 1 {
+		t.Error("the offsets of a group with a member expired")
+	}
+}
+
 // TestBatchesAreBounded: a durable step takes no more than maxBatch changes and
 // those of the write that reaches it; nothing is left behind or out of order.
 func TestBatchesAreBounded(t *testing.T) {
@@ -131,6 +161,21 @@ func TestApplyFails(t *testing.T) {
 				t.Errorf("later: %d, %v", at(), err)
 			}
 		})
+	}
+}
+
+// TestLogLostEverything: the log does not even know the term of the commit any
+// more, and is shorter.
+func TestLogLostEverything(t *testing.T) {
+	w := newWorld(t, nil)
+	w.topics.create("t", 1)
+	w.CommitOffsets(admin("g", OffsetCommit{TopicPartition: w.tp("t", 0), Offset: 800}), func(CommitResult) {})
+	w.settle()
+	w.topics.lose(0)
+	clear(w.topics.ends)
+	w.topics.end = 30
+	if got := w.FetchOffsets(FetchRequest{Group: "g", All: true}).Offsets; got[0].Offset != 30 {
+		t.Errorf("reads go on at %d, the log ends at 30", got[0].Offset)
 	}
 }
 

@@ -149,8 +149,11 @@ func (m *Manager) shown(tp lattice.TopicPartition, stored map[lattice.TopicParti
 	}
 	o.Offset, o.LeaderEpoch, o.Metadata, o.Committed = v.Offset, v.LeaderEpoch, v.Metadata, v.Time
 	if v.Term >= 0 {
-		if end, ok := m.topics.TermEnd(tp, v.Term); ok && end < o.Offset {
-			o.Offset = end
+		if end, ok := m.topics.TermEnd(tp, v.Term); ok {
+			o.Offset = min(o.Offset, end)
+		}
+		if committed, _, ok := m.topics.Committed(tp); ok {
+			o.Offset = min(o.Offset, committed) // the log lost all that it knew of the term
 		}
 	}
 	return o

@@ -58,8 +58,8 @@ type CommitResult struct {
 // FetchRequest asks for committed offsets.
 type FetchRequest struct {
 	Group string
-	// MemberID and MemberEpoch are a consumer group member's (version >= 9), or
-	// "" and -1.
+	// MemberID and MemberEpoch are a consumer group member's (version >= 9). An
+	// empty MemberID is nobody in particular, who may always read.
 	MemberID    string
 	MemberEpoch int32
 	// Partitions asked for; All: every partition with an offset.
