@@ -348,10 +348,7 @@ func (l *Log) swap(old, s *segment, x *memIndex) error {
 	if err != nil {
 		return storage("mark as compacted: %w", err)
 	}
-	if err := errors.Join(mark.Sync(), mark.Close(),
-		disk.RemoveIfExists(l.fs, l.name(s.base, indexExt)),
-		disk.RemoveIfExists(l.fs, l.name(s.base, timeExt)),
-		disk.SyncDir(l.fs, l.dir)); err != nil {
+	if err := errors.Join(mark.Sync(), mark.Close(), l.removeIndex(s.base)); err != nil {
 		return storage("mark as compacted: %w", err)
 	}
 	old.indexMu.Lock()

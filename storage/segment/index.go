@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"slices"
@@ -149,10 +148,14 @@ func (l *Log) readIndex(base int64) rawIndex {
 
 // before returns what the files say about the blocks before a byte position. The
 // entries are consistent in themselves; whether they fit the blocks is not known.
+// Without any time entry the file of those may be lost, so that is no index.
 func (r rawIndex) before(end int64) memIndex {
 	x := memIndex{offsets: decodeOffsets(r.offsets, end)}
 	if n := len(x.offsets); n > 0 {
 		x.times = decodeTimes(r.times, x.offsets[n-1].last)
+	}
+	if len(x.times) == 0 {
+		return memIndex{}
 	}
 	return x
 }
@@ -165,40 +168,34 @@ func (r rawIndex) speaksOf(x memIndex, base int64, t times) bool {
 	return bytes.HasPrefix(encodeOffsets(x.offsets), r.offsets) && bytes.HasPrefix(encodeTimes(x.times), r.times)
 }
 
-// writeIndex replaces both files by all of x and makes them durable. On an
-// error neither is left in place.
+// writeIndex replaces both files by all of x, durably. A crash or an error leaves
+// the segment without an index, not with a wrong one. For sealed segments only.
 func (l *Log) writeIndex(base int64, x *memIndex) error {
-	write := func(ext string, data []byte) error {
-		name := l.name(base, ext)
-		f, err := l.fs.Create(name, disk.Category)
-		if err != nil {
-			return fmt.Errorf("create %s: %w", name, err)
-		}
-		_, err = f.Write(data)
-		if err == nil {
-			err = f.Sync()
-		}
-		if err = errors.Join(err, f.Close()); err != nil {
-			return fmt.Errorf("write %s: %w", name, err)
-		}
-		return nil
+	if err := l.removeIndex(base); err != nil {
+		return err
 	}
-	err := write(timeExt, encodeTimes(x.times))
-	if err == nil {
-		err = write(indexExt, encodeOffsets(x.offsets))
+	if err := l.appendFile(base, timeExt, 0, encodeTimes(x.times), true); err != nil {
+		return err
 	}
-	if err != nil {
-		_ = disk.RemoveIfExists(l.fs, l.name(base, indexExt))
-		_ = disk.RemoveIfExists(l.fs, l.name(base, timeExt))
-		return storage("index of segment %d: %w", base, err)
+	return l.appendFile(base, indexExt, 0, encodeOffsets(x.offsets), true)
+}
+
+// removeIndex removes the index of a segment, durably.
+func (l *Log) removeIndex(base int64) error {
+	for _, ext := range []string{indexExt, timeExt} {
+		if err := disk.RemoveIfExists(l.fs, l.name(base, ext)); err != nil {
+			return storage("remove the index of segment %d: %w", base, err)
+		}
+	}
+	if err := disk.SyncDir(l.fs, l.dir); err != nil {
+		return storage("remove the index of segment %d: %w", base, err)
 	}
 	return nil
 }
 
 // FlushIndex writes the index entries of the active file that are only in
 // memory, so that the next Open reads less. They are hints: nothing is lost if
-// it is never called or fails. The time entries are made durable before the
-// offset entries that vouch for them are written.
+// it is never called or fails.
 func (l *Log) FlushIndex() error {
 	l.syncMu.Lock()
 	defer l.syncMu.Unlock()
@@ -212,12 +209,7 @@ func (l *Log) FlushIndex() error {
 	if s == nil || x.offsetsWritten == len(x.offsets) {
 		return nil
 	}
-	times := encodeTimes(x.times[x.timesWritten:])
-	if err := l.appendFile(s.base, timeExt, int64(x.timesWritten)*timeEntrySize, times, true); err != nil {
-		return err
-	}
-	offsets := encodeOffsets(x.offsets[x.offsetsWritten:])
-	if err := l.appendFile(s.base, indexExt, int64(x.offsetsWritten)*offsetEntrySize, offsets, false); err != nil {
+	if err := l.flushIndex(s.base, &x, false); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -227,11 +219,20 @@ func (l *Log) FlushIndex() error {
 	return nil
 }
 
+// flushIndex adds to the files what they do not have of x. Entries that are there
+// stay, and the time entries are durable before the offset entries that vouch for
+// them are written: an offset entry on disk means that all times up to it are.
+func (l *Log) flushIndex(base int64, x *memIndex, sync bool) error {
+	times := encodeTimes(x.times[x.timesWritten:])
+	if err := l.appendFile(base, timeExt, int64(x.timesWritten)*timeEntrySize, times, true); err != nil {
+		return err
+	}
+	offsets := encodeOffsets(x.offsets[x.offsetsWritten:])
+	return l.appendFile(base, indexExt, int64(x.offsetsWritten)*offsetEntrySize, offsets, sync)
+}
+
 // appendFile writes b at a position of an index file and cuts what was behind.
 func (l *Log) appendFile(base int64, ext string, at int64, b []byte, sync bool) error {
-	if len(b) == 0 && at > 0 {
-		return nil
-	}
 	name := l.name(base, ext)
 	f, err := l.fs.OpenReadWrite(name, disk.Category)
 	if err != nil {

@@ -22,8 +22,6 @@ func TestHistoriesWithFaults(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { history(t, rapid.SampledFrom([]int{6, 25, 100}).Draw(t, "faults")) })
 }
 
-const trace = false
-
 func history(t *rapid.T, faults int) {
 	opt := Options{
 		Codec:        testCodec{},
@@ -46,11 +44,6 @@ func history(t *rapid.T, faults int) {
 		"index", "prepare", "crash", "reopen", "kill", "check",
 	}), rapid.SampledFrom([]int{1, 40, 120}).Draw(t, "at least"), 160).Draw(t, "steps")
 	for _, step := range steps {
-		if trace {
-			t.Logf("%s: next %d synced %d head %+v start %d", step, m.next, m.synced, m.head, m.start)
-			names, _ := m.fs.List("/log")
-			t.Logf("  %v", names)
-		}
 		switch step {
 		case "append":
 			_ = m.append(1 + m.rng.IntN(4))

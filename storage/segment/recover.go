@@ -141,10 +141,8 @@ func (r *recovery) readFile(f file, at, following int64, later []file) (done boo
 	s.state = active
 	r.l.act = s
 	if !raw.speaksOf(s.index, s.base, s.times) { // of blocks that a crash took, which others may replace
-		for _, ext := range []string{indexExt, timeExt} {
-			if err := disk.RemoveIfExists(r.l.fs, r.l.name(s.base, ext)); err != nil {
-				return true, storage("remove the index of segment %d: %w", s.base, err)
-			}
+		if err := r.l.removeIndex(s.base); err != nil {
+			return true, err
 		}
 	}
 	if reason != "" || len(later) > 0 {

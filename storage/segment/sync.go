@@ -127,21 +127,21 @@ func (l *Log) seal(s *segment) error {
 	if x.offsets == nil {
 		x.offsets = []offsetEntry{}
 	}
-	err = l.writeIndex(s.base, &x)
+	err = l.flushIndex(s.base, &x, true)
+	if err != nil {
+		l.opt.Logger.Warn("segment index not written", "dir", l.dir, "segment", s.base, "error", err)
+		if rmErr := l.removeIndex(s.base); rmErr != nil { // what is there is not complete, and would pass for it
+			return errors.Join(err, rmErr)
+		}
+	}
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	s.state = sealed
 	s.index = memIndex{}
-	if err != nil { // rebuilt at the next start; until then served from memory
+	if err != nil { // made again by the next process; until then served from memory
 		s.index = x
 	}
 	l.newNames = true
-	l.mu.Unlock()
-	if err != nil {
-		l.opt.Logger.Warn("segment index not written", "dir", l.dir, "segment", s.base, "error", err)
-		if err := disk.SyncDir(l.fs, l.dir); err != nil { // a half-written one must not come back
-			return storage("sync %s: %w", l.dir, err)
-		}
-	}
 	return nil
 }
 
