@@ -74,11 +74,19 @@ func TestCommitsThatWaitTogetherSeeEachOther(t *testing.T) {
 func TestExpiryMeetsMember(t *testing.T) {
 	w := newWorld(t, nil)
 	w.topics.create("t", 1)
+	beat := func(epoch int32) {
+		res := w.ConsumerHeartbeat(ConsumerHeartbeatRequest{Group: "g", MemberID: "m", MemberEpoch: epoch, Rebalance: time.Second, Topics: []string{"t"}})
+		if res.Err != nil {
+			t.Fatal(res.Err)
+		}
+	}
+	beat(EpochJoin)
+	beat(EpochLeave)
 	w.CommitOffsets(admin("g", OffsetCommit{TopicPartition: w.tp("t", 0), Offset: 5}), func(CommitResult) {})
 	w.settle()
 	w.clock.Advance(w.cfg.OffsetsRetention)
 	w.expire()
-	w.ConsumerHeartbeat(ConsumerHeartbeatRequest{Group: "g", MemberID: "m", Rebalance: time.Second, Topics: []string{"t"}})
+	beat(EpochJoin)
 	w.settle()
 	if got := w.FetchOffsets(FetchRequest{Group: "g", All: true}).Offsets; len(got) != 1 {
 		t.Error("the offsets of a group with a member expired")
