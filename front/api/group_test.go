@@ -1,0 +1,193 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/client"
+	"github.com/lattice-log/lattice/core/proof"
+)
+
+func TestGroupsByHand(t *testing.T) {
+	_, c, _ := node(t)
+	ctx := t.Context()
+	fill(t, c, "events", 2, 20)
+	_, err := c.Group(ctx, "billing")
+	wantKind(t, "no group", err, lattice.NotFound)
+	if err := c.CommitGroup(ctx, "billing", map[client.TopicPartition]int64{{Topic: "events", Partition: 0}: 4}); err != nil {
+		t.Fatal(err)
+	}
+	d, err := c.Group(ctx, "billing")
+	if err != nil || d.State != "Empty" || len(d.Offsets) != 1 || d.Offsets[0].Committed != 4 || d.Offsets[0].Lag != 6 || d.Lag != 6 {
+		t.Fatalf("group %+v, %v", d, err)
+	}
+	moved, err := c.ResetGroup(ctx, "billing", client.GroupReset{Topic: "events", To: client.Last(1), DryRun: true})
+	want := []client.GroupMoved{{Partition: 0, OldOffset: 4, Offset: 9}, {Partition: 1, OldOffset: -1, Offset: 9}}
+	if err != nil || !slices.Equal(moved, want) {
+		t.Errorf("dry reset: %+v, %v", moved, err)
+	}
+	if d, _ := c.Group(ctx, "billing"); d.Lag != 6 {
+		t.Errorf("a dry run did something: %+v", d)
+	}
+	if moved, err = c.ResetGroup(ctx, "billing", client.GroupReset{Topic: "events", To: client.Last(1)}); err != nil || !slices.Equal(moved, want) {
+		t.Errorf("reset: %+v, %v", moved, err)
+	}
+	if d, _ := c.Group(ctx, "billing"); d.Lag != 2 || len(d.Offsets) != 2 {
+		t.Errorf("after the reset: %+v", d)
+	}
+	_, err = c.ResetGroup(ctx, "billing", client.GroupReset{Topic: "events", To: client.Offset(99)})
+	wantKind(t, "reset beyond the end", err, lattice.NotYet)
+	if err := c.CommitGroup(ctx, "billing", map[client.TopicPartition]int64{{Topic: "nope"}: 4}); lattice.KindOf(err) != lattice.NotFound {
+		t.Errorf("commit in no topic: %v", err)
+	}
+	all, err := c.Groups(ctx)
+	if err != nil || len(all) != 1 || all[0].Name != "billing" {
+		t.Errorf("groups %+v, %v", all, err)
+	}
+	if err := c.DeleteGroup(ctx, "billing"); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, "delete again", c.DeleteGroup(ctx, "billing"), lattice.NotFound)
+}
+
+// Members share the partitions; each record is read; what was committed is not
+// read again.
+func TestGroupConsumers(t *testing.T) {
+	_, c, _ := node(t)
+	fill(t, c, "events", 4, 400)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	first, err := c.GroupConsumer(ctx, client.GroupConsumerOptions{Group: "g", Topic: "events", Follow: true, ClientID: "one"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec, err := first.Next(); err != nil || rec.Offset != 0 {
+		t.Fatalf("first record %+v, %v", rec, err)
+	}
+	wantKind(t, "delete a group in use", c.DeleteGroup(ctx, "g"), lattice.Conflict)
+	_, err = c.ResetGroup(ctx, "g", client.GroupReset{Topic: "events"})
+	wantKind(t, "reset a group in use", err, lattice.Conflict)
+
+	second, err := c.GroupConsumer(ctx, client.GroupConsumerOptions{Group: "g", Topic: "events", Follow: true, ClientID: "two"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	seen := map[[2]int64]int{}
+	seen[[2]int64{int64(first.Partitions()[0]), 0}]++
+	by := [2]int{}
+	enough := make(chan struct{})
+	read := func(who int, g *client.GroupConsumer) error {
+		for {
+			rec, err := g.Next()
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			seen[[2]int64{int64(rec.Partition), rec.Offset}]++
+			by[who]++
+			if len(seen) == 440 && by[0] > 0 && by[1] > 0 {
+				select {
+				case <-enough:
+				default:
+					close(enough)
+				}
+			}
+			mu.Unlock()
+		}
+	}
+	errs := make(chan error, 2)
+	go func() { errs <- read(0, first) }()
+	go func() { errs <- read(1, second) }()
+	// The second one needs something to read after it got its share.
+	go func() {
+		for ctx.Err() == nil {
+			d, err := c.Group(ctx, "g")
+			if err == nil && d.Members == 2 && slices.IndexFunc(d.Roster, func(m client.GroupMember) bool { return len(m.Assignment["events"]) != 2 }) < 0 {
+				more(t, c, "events", 4, 40)
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	select {
+	case <-enough:
+	case err := <-errs:
+		t.Fatal(err)
+	case <-ctx.Done():
+		t.Fatalf("read %d records, %v by member", len(seen), by)
+	}
+	cancel()
+	for range 2 {
+		if err := <-errs; !errors.Is(err, context.Canceled) {
+			t.Errorf("reading ended with %v", err)
+		}
+	}
+	ctx = t.Context()
+	for _, g := range []*client.GroupConsumer{first, second} {
+		if err := g.Close(ctx); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}
+	d, err := c.Group(ctx, "g")
+	if err != nil || d.Members != 0 {
+		t.Fatalf("after both left: %+v, %v", d, err)
+	}
+	// What is left is read by the next one, to the end and no further.
+	rest, err := c.GroupConsumer(ctx, client.GroupConsumerOptions{Group: "g", Topic: "events"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := int64(0)
+	for {
+		_, err := rest.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	if n != d.Lag {
+		t.Errorf("the next member read %d records, the lag was %d", n, d.Lag)
+	}
+	if err := rest.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	if d, err := c.Group(ctx, "g"); err != nil || d.Lag != 0 {
+		t.Errorf("lag after everything was read: %+v, %v", d, err)
+	}
+}
+
+func TestProofs(t *testing.T) {
+	_, c, _ := node(t)
+	ctx := t.Context()
+	fill(t, c, "events", 1, 10)
+	b, err := c.ProveRecord(ctx, "events", 0, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := proof.Verify(b)
+	if err != nil || res.Record.Offset != 7 {
+		t.Errorf("the proof says %+v, %v", res, err)
+	}
+	for offset, kind := range map[int64]lattice.Kind{-1: lattice.OutOfRange, 10: lattice.NotYet, 11: lattice.NotYet} {
+		_, err := c.ProveRecord(ctx, "events", 0, offset)
+		wantKind(t, "prove what is not there", err, kind)
+	}
+	cp, err := c.Checkpoint(ctx, "events", 0, true)
+	if err != nil || cp.End != 10 || cp.Size == 0 || len(cp.Root) != 64 || !strings.HasPrefix(string(cp.Note), "lattice/") {
+		t.Errorf("checkpoint %+v, %v", cp, err)
+	}
+	if _, err := proof.Verify(cp.Proof); err != nil {
+		t.Errorf("the checkpoint's proof: %v", err)
+	}
+}

@@ -1,0 +1,154 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"github.com/lattice-log/lattice/engine/partition"
+	"github.com/lattice-log/lattice/engine/store"
+	pb "github.com/lattice-log/lattice/proto/lattice/v1"
+)
+
+type nodeService struct{ *api }
+
+func (a nodeService) Status(context.Context, *pb.NodeServiceStatusRequest) (*pb.NodeServiceStatusResponse, error) {
+	n := a.cfg.Node()
+	res := &pb.NodeServiceStatusResponse{
+		Node: a.stores[0].Info().Node.String(), Version: n.Version, Started: stamp(n.Started),
+		Listeners: &pb.Listeners{Kafka: n.Kafka, Redis: n.Redis, Http: n.HTTP, P2P: n.P2P, Socket: n.Socket},
+		Reasons:   a.reasons(),
+	}
+	res.Ready = len(res.Reasons) == 0
+	for _, s := range a.stores {
+		res.Stores = append(res.Stores, storeStatus(s))
+	}
+	return res, nil
+}
+
+// storeStatus describes a store that one node has.
+func storeStatus(s *store.Store) *pb.StoreStatus {
+	info := s.Info()
+	m := &pb.StoreStatus{Id: info.ID.String(), Name: info.Name}
+	var frontier []head
+	relaxed := 0
+	for _, t := range s.Topics() {
+		m.Topics++
+		if !synced(s, t) {
+			relaxed++
+		}
+		for n := range t.Partitions {
+			m.Partitions++
+			p, err := s.Partition(t.ID, n)
+			if err != nil {
+				m.Failed = append(m.Failed, &pb.FailedPartition{Topic: t.Name, Partition: n, Reason: err.Error()})
+				continue
+			}
+			st := p.Status()
+			m.Bytes += st.Bytes
+			if st.Failed != "" {
+				m.Failed = append(m.Failed, &pb.FailedPartition{Topic: t.Name, Partition: n, Reason: st.Failed})
+			}
+			if st.Checkpoint.Size > 0 {
+				m.Held += int64(st.Checkpoint.Size)
+				frontier = append(frontier, head{p.ID().String(), st.Checkpoint})
+			}
+		}
+	}
+	m.FrontierRoot = frontierRoot(frontier)
+	m.Durability = "An acknowledged write is on this node's disk and survives power loss; no other node has a copy."
+	if relaxed > 0 {
+		m.Durability += fmt.Sprintf(" Not so for %d of %d topics, which acknowledge before the disk does (lattice.durability).", relaxed, m.Topics)
+	}
+	return m
+}
+
+// synced reports whether acknowledgements of the topic wait for the disk.
+func synced(s *store.Store, t store.Topic) bool {
+	entries, err := s.TopicConfig(t.ID)
+	if err != nil {
+		return true
+	}
+	i := slices.IndexFunc(entries, func(e store.ConfigEntry) bool { return e.Name == "lattice.durability" })
+	return i < 0 || entries[i].Value == "fsync"
+}
+
+// head is a log's name with its last checkpoint.
+type head struct {
+	log string
+	partition.Checkpoint
+}
+
+// frontierRoot hashes the heads in the order of their logs' names:
+//
+//	SHA-256("lattice/frontier/v1\x00" then for each log: name, 0, size u64 big-endian, root [32])
+func frontierRoot(heads []head) string {
+	slices.SortFunc(heads, func(a, b head) int {
+		switch {
+		case a.log < b.log:
+			return -1
+		case a.log > b.log:
+			return 1
+		}
+		return 0
+	})
+	h := sha256.New()
+	h.Write([]byte("lattice/frontier/v1\x00"))
+	for _, x := range heads {
+		h.Write(append([]byte(x.log), 0))
+		h.Write(binary.BigEndian.AppendUint64(nil, x.Size))
+		h.Write(x.Root[:])
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
+}
+
+func (a nodeService) Version(context.Context, *pb.NodeServiceVersionRequest) (*pb.NodeServiceVersionResponse, error) {
+	n := a.cfg.Node()
+	return &pb.NodeServiceVersionResponse{
+		Version: n.Version, Commit: n.Commit, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}, nil
+}
+
+func (a nodeService) Config(context.Context, *pb.NodeServiceConfigRequest) (*pb.NodeServiceConfigResponse, error) {
+	res := &pb.NodeServiceConfigResponse{}
+	for _, e := range a.cfg.Node().Config {
+		m := &pb.NodeConfigEntry{Name: e.Name, Value: e.Value, Default: e.Default, Source: e.Source, Doc: e.Doc, Sensitive: e.Sensitive}
+		if e.Sensitive {
+			m.Value = ""
+		}
+		res.Entries = append(res.Entries, m)
+	}
+	return res, nil
+}
+
+type storeService struct{ *api }
+
+func (a storeService) List(context.Context, *pb.StoreServiceListRequest) (*pb.StoreServiceListResponse, error) {
+	res := &pb.StoreServiceListResponse{}
+	for _, s := range a.stores {
+		res.Stores = append(res.Stores, storeMessage(s))
+	}
+	return res, nil
+}
+
+func (a storeService) Info(_ context.Context, r *pb.StoreServiceInfoRequest) (*pb.StoreServiceInfoResponse, error) {
+	s, err := a.store(r.Store)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.StoreServiceInfoResponse{Store: storeMessage(s)}, nil
+}
+
+func storeMessage(s *store.Store) *pb.Store {
+	info := s.Info()
+	m := &pb.Store{Id: info.ID.String(), Name: info.Name, Created: stamp(info.Created), Incarnation: info.Incarnation, KafkaNodeId: info.KafkaNodeID}
+	for _, t := range s.Topics() {
+		m.Topics++
+		m.Partitions += t.Partitions
+		m.Bytes += topicMessage(s, t).Bytes
+	}
+	return m
+}
