@@ -7,6 +7,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/grant"
+	"github.com/lattice-log/lattice/core/merkle"
 	"github.com/lattice-log/lattice/engine/signedlog"
 )
 
@@ -53,6 +54,9 @@ func (p *Partition) openTerm() error {
 	c := p.log.Checkpoint()
 	if c.End != end {
 		return fmt.Errorf("open term: checkpoint ends at %d, the log at %d (start %d): %w", c.End, end, start, signedlog.ErrNeedsRepair)
+	}
+	if c.Size == 0 {
+		c.Root = merkle.EmptyRoot()
 	}
 	minutes := p.o.Clock.Now().Unix() / int64(time.Minute/time.Second)
 	term := max(int64(p.grantTerm)+1, minutes)

@@ -71,6 +71,9 @@ func (p *Partition) ProveCheckpoint(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("certify %s: %w", p.id, err)
 	}
+	if len(c.Note) == 0 {
+		return nil, lattice.E(lattice.NotYet, fmt.Errorf("checkpoint of %s: nothing was written yet", p.id))
+	}
 	f, err := p.proofOf(c, proof.Checkpoint)
 	if err != nil {
 		return nil, err

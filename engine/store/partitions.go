@@ -8,6 +8,7 @@ import (
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/engine/group"
 	"github.com/lattice-log/lattice/engine/partition"
+	"github.com/lattice-log/lattice/storage/disk"
 )
 
 // ErrClosed means that the store was closed.
@@ -15,6 +16,33 @@ var ErrClosed = lattice.E(lattice.Unavailable, errors.New("store is closed"))
 
 func (s *Store) topicDir(id lattice.TopicID) string {
 	return s.cfg.FS.PathJoin(s.cfg.Dir, "topics", id.String())
+}
+
+func (s *Store) partitionDir(id lattice.TopicID, n int32) string {
+	return s.cfg.FS.PathJoin(s.topicDir(id), strconv.Itoa(int(n)))
+}
+
+// makeDirs makes the directories of partitions [from, to) durable, with one sync
+// for all of them.
+func (s *Store) makeDirs(id lattice.TopicID, from, to int32) error {
+	fs, missing := s.cfg.FS, false
+	if err := disk.MkdirAll(fs, s.topicDir(id)); err != nil {
+		return err
+	}
+	for n := from; n < to; n++ {
+		dir := s.partitionDir(id, n)
+		if _, err := fs.Stat(dir); err == nil {
+			continue
+		}
+		missing = true
+		if err := fs.MkdirAll(dir, 0o700); err != nil {
+			return lattice.E(lattice.Storage, fmt.Errorf("make %s: %w", dir, err))
+		}
+	}
+	if !missing {
+		return nil
+	}
+	return disk.SyncDir(fs, s.topicDir(id))
 }
 
 // openTopics opens every partition of every topic.
@@ -44,11 +72,14 @@ func (s *Store) openPartitions(rec TopicRecord, from, to int32) ([]*partition.Pa
 	if err != nil {
 		return nil, err
 	}
+	if err := s.makeDirs(rec.ID, from, to); err != nil {
+		return nil, err
+	}
 	parts := make([]*partition.Partition, 0, to-from)
 	for n := from; n < to; n++ {
 		tp := lattice.TopicPartition{Topic: rec.ID, Partition: n}
 		p, err := partition.Open(partition.Options{
-			ID: tp, Store: s.info.ID, FS: s.cfg.FS, Dir: s.cfg.FS.PathJoin(s.topicDir(rec.ID), strconv.Itoa(int(n))),
+			ID: tp, Store: s.info.ID, FS: s.cfg.FS, Dir: s.partitionDir(rec.ID, n),
 			Key: s.cfg.Key, Incarnation: s.info.Incarnation, Clock: s.cfg.Clock, Stamp: s.stamps.next,
 			Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger, Meta: s.cat.Meta(tp),
 			Genesis: s.genesis, Creation: rec.Creation,
