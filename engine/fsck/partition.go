@@ -1,0 +1,199 @@
+package fsck
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/grant"
+	"github.com/lattice-log/lattice/core/merkle"
+	"github.com/lattice-log/lattice/engine/partition"
+	"github.com/lattice-log/lattice/engine/store"
+)
+
+// partCheck checks one partition.
+type partCheck struct {
+	*storeCheck
+	tp     lattice.TopicPartition
+	dir    string
+	origin string
+	files  files
+
+	// What the catalogue says.
+	grants     []grant.Signed
+	statements map[int64][]statement // by the file's first offset
+	snapshot   *partition.Snapshot
+	cleaned    int64
+
+	head       headState
+	signed     bool // there is a head
+	lastLeaves int64
+	claims     []claim // by size
+	tree       treeCheck
+
+	// Where the walk is.
+	next   int64 // offset of the next block
+	term   int32 // of the last block
+	lost   bool  // batches before this point could not be read
+	ended  bool  // the log ended: what follows is cut by the next start
+	replay *partition.Replay
+	from   int64 // the replay has every batch from this offset on
+}
+
+// statement is a signed compaction statement.
+type statement struct {
+	merkle.Compaction
+	number uint64
+}
+
+// checkPartition checks one partition of a topic.
+func (s *storeCheck) checkPartition(tp lattice.TopicPartition) error {
+	s.r.Partitions++
+	p := &partCheck{
+		storeCheck: s, tp: tp, origin: merkle.Origin(s.id, tp.String()), statements: map[int64][]statement{},
+		dir: s.fs.PathJoin(s.dir, "topics", tp.Topic.String(), strconv.Itoa(int(tp.Partition))),
+	}
+	if _, err := s.fs.Stat(p.dir); err != nil {
+		s.damage(p.dir, "partition missing", "%v", err)
+		return nil
+	}
+	p.readRecords()
+	p.listFiles()
+	p.readHead()
+	p.openTree()
+	slices.SortStableFunc(p.claims, func(a, b claim) int { return cmp.Compare(a.size, b.size) })
+	p.lastLeaves = math.MaxInt64
+	if n := len(p.files.leaves); n > 0 {
+		p.lastLeaves = p.files.leaves[n-1]
+	}
+	if err := p.walk(); err != nil {
+		return err
+	}
+	p.endTree()
+	p.strayLeaves()
+	p.checkEnd()
+	return nil
+}
+
+// readRecords reads what the catalogue keeps of the partition.
+func (p *partCheck) readRecords() {
+	for _, prefix := range store.PartitionPrefixes(p.tp) {
+		err := p.db.Iterate(prefix, func(k, v []byte) error {
+			rec, err := store.DecodeRecord(k, v)
+			if err != nil {
+				return nil // reported when the whole catalogue was read
+			}
+			p.catalogued(rec)
+			return nil
+		})
+		if err != nil {
+			p.damage(p.cat, "catalogue unreadable", "partition %s: %v", p.tp, err)
+		}
+	}
+}
+
+func (p *partCheck) catalogued(rec any) {
+	switch r := rec.(type) {
+	case store.GrantRecord:
+		if err := p.addGrant(r); err != nil {
+			p.damage(p.cat, "grant wrong", "partition %s, term %d: %v", p.tp, r.Term, err)
+		}
+	case store.SnapshotRecord:
+		snap, err := partition.ParseSnapshot(r.Bytes)
+		if err != nil {
+			p.warn(p.cat, "producer snapshot damaged", "partition %s: %v", p.tp, err)
+			return
+		}
+		p.snapshot = &snap
+		p.replay = partition.NewReplay()
+	case store.CleanedRecord:
+		p.cleaned = r.Offset
+	case store.StatementRecord:
+		if err := p.addStatement(r); err != nil {
+			p.damage(p.cat, "compaction statement wrong", "partition %s, segment %d: %v", p.tp, r.Base, err)
+		}
+	}
+}
+
+// addGrant checks the next grant.
+func (p *partCheck) addGrant(r store.GrantRecord) error {
+	g, err := grant.Parse(r.Bytes)
+	if err != nil {
+		return err
+	}
+	if err := g.Verify(); err != nil {
+		return err
+	}
+	var prev *grant.Signed
+	if n := len(p.grants); n > 0 {
+		prev = &p.grants[n-1]
+	}
+	p.grants = append(p.grants, g)
+	switch {
+	case g.Store != p.id || g.Partition != p.tp:
+		return fmt.Errorf("it is for %s of store %s", g.Partition, g.Store.Short())
+	case g.Term != r.Term:
+		return fmt.Errorf("it is for term %d", g.Term)
+	case g.Signer != p.owner || g.Leader != p.owner:
+		return fmt.Errorf("signed by %s for %s, the store is %s's", g.Signer.Short(), g.Leader.Short(), p.owner.Short())
+	}
+	p.claim(claim{g.BaseSize, g.BaseRoot, g.BaseOffset, p.cat, fmt.Sprintf("the grant of term %d of %s", g.Term, p.tp)})
+	return g.Follows(prev)
+}
+
+// addStatement checks a compaction statement.
+func (p *partCheck) addStatement(r store.StatementRecord) error {
+	c, err := merkle.OpenCompaction(r.Bytes)
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.Store != p.id || c.Log != p.tp.String():
+		return fmt.Errorf("it is about %s of store %s", c.Log, c.Store.Short())
+	case c.Author != p.owner:
+		return fmt.Errorf("signed by %s", c.Author.Short())
+	case c.Base != r.Base:
+		return fmt.Errorf("it is about segment %d", c.Base)
+	}
+	p.statements[r.Base] = append(p.statements[r.Base], statement{c, r.Number})
+	p.claim(claim{c.Size, c.Root, -1, p.cat, fmt.Sprintf("the compaction statement %d about segment %d of %s", r.Number, c.Base, p.tp)})
+	return nil
+}
+
+// granted returns the term in force at an offset; ok is false when no grant
+// covers it. Of grants with one base the last counts: the others have no blocks.
+func (p *partCheck) granted(offset int64) (term int32, ok bool) {
+	i, found := slices.BinarySearchFunc(p.grants, offset, func(g grant.Signed, o int64) int { return cmp.Compare(g.BaseOffset, o) })
+	for found && i+1 < len(p.grants) && p.grants[i+1].BaseOffset == offset {
+		i++
+	}
+	if !found {
+		i--
+	}
+	if i < 0 {
+		return 0, false
+	}
+	return p.grants[i].Term, true
+}
+
+// checkEnd checks what speaks of the log's end.
+func (p *partCheck) checkEnd() {
+	if p.signed && p.next < p.head.Next {
+		p.damage(p.dir, "batches missing", "the log is signed up to offset %d, what is here ends at %d", p.head.Next, p.next)
+	}
+	if p.cleaned < 0 || p.cleaned > p.next {
+		p.damage(p.cat, "compaction beyond the end", "partition %s is compacted up to %d, it ends at %d", p.tp, p.cleaned, p.next)
+	}
+	switch s := p.snapshot; {
+	case s == nil:
+	case s.Next > p.next:
+		p.damage(p.cat, "batches missing", "the producer snapshot of %s reaches to offset %d, the log ends at %d", p.tp, s.Next, p.next)
+	case p.replay != nil:
+		if err := s.Compare(p.replay, p.from); err != nil {
+			p.damage(p.cat, "producer snapshot wrong", "partition %s: %v", p.tp, err)
+		}
+	}
+}
