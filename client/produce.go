@@ -203,7 +203,7 @@ func recordSize(r *Record) int {
 // choose returns the record's lane. Called with mu held.
 func (p *Producer) choose(r *Record) (*lane, error) {
 	n := int32(len(p.lanes))
-	i := p.o.Partition(r, n)
+	i := p.o.Partition(*r, n)
 	if i == anywhere {
 		i = int32(p.sticky)
 	}
@@ -216,7 +216,7 @@ func (p *Producer) choose(r *Record) (*lane, error) {
 // anywhere is byKey's answer for records without a key.
 const anywhere = -1
 
-func byKey(r *Record, partitions int32) int32 {
+func byKey(r Record, partitions int32) int32 {
 	if r.Key == nil {
 		return anywhere
 	}

@@ -54,10 +54,10 @@ type Ack struct {
 }
 
 // PartitionBy chooses the partition of a record, in 0..partitions-1.
-type PartitionBy func(r *Record, partitions int32) int32
+type PartitionBy func(r Record, partitions int32) int32
 
 // ToPartition sends every record to one partition.
-func ToPartition(n int32) PartitionBy { return func(*Record, int32) int32 { return n } }
+func ToPartition(n int32) PartitionBy { return func(Record, int32) int32 { return n } }
 
 // SamePartition sends every record to its own Partition, to copy a topic.
-func SamePartition() PartitionBy { return func(r *Record, _ int32) int32 { return r.Partition } }
+func SamePartition() PartitionBy { return func(r Record, _ int32) int32 { return r.Partition } }

@@ -60,10 +60,10 @@ type Limits struct {
 	RequestBytes int
 	// UnackedBytes is what one Produce stream may have under way (32 MiB).
 	UnackedBytes int
-	// ChunkBytes is the usual size of one message of a Consume stream (1 MiB),
+	// ChunkBytes is the usual size of one message of a Consume stream (512 KiB),
 	// and MaxChunkBytes the most that a caller may ask for (16 MiB).
 	ChunkBytes, MaxChunkBytes int
-	// Requests is how many requests and streams run at once (4,096).
+	// Requests is how many requests and streams run at once (1,024).
 	Requests int
 }
 
@@ -75,9 +75,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	set(&l.RequestBytes, 32<<20)
 	set(&l.UnackedBytes, 32<<20)
-	set(&l.ChunkBytes, 1<<20)
+	set(&l.ChunkBytes, 512<<10)
 	set(&l.MaxChunkBytes, 16<<20)
-	set(&l.Requests, 4096)
+	set(&l.Requests, 1024)
 	return l
 }
 

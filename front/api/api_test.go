@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/client"
@@ -24,6 +25,8 @@ import (
 	"github.com/lattice-log/lattice/internal/tick"
 	"github.com/lattice-log/lattice/storage/disk"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // openStore runs a store in memory for the length of the test.
 func openStore(tb testing.TB, fs disk.FS, dir string) *store.Store {

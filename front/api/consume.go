@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 
 	"connectrpc.com/connect"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/record"
+	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/engine/store"
 	pb "github.com/lattice-log/lattice/proto/lattice/v1"
 )
@@ -48,7 +48,7 @@ type reading struct {
 	skip   bool
 	left   int64 // records to send, -1: no limit
 	chunk  int
-	buf    []byte
+	log    *logService
 
 	wake  chan struct{} // a token: ready is not empty
 	mu    sync.Mutex
@@ -78,17 +78,6 @@ func (a *logService) Consume(ctx context.Context, req *pb.ConsumeRequest, stream
 		return fmt.Errorf("consume %q: %w", t.Name, err)
 	}
 	r.stream = stream
-	buf, ok := a.buffers.Get().(*[]byte)
-	if !ok {
-		buf = new([]byte)
-	}
-	r.buf = *buf
-	defer func() {
-		if cap(r.buf) <= a.cfg.Limits.MaxChunkBytes {
-			*buf = r.buf[:0]
-			a.buffers.Put(buf)
-		}
-	}()
 	started := &pb.ConsumeStarted{TopicId: t.ID.String()}
 	for _, p := range r.parts {
 		b := p.Bounds()
@@ -110,7 +99,7 @@ func (a *logService) newReading(ctx context.Context, s *store.Store, t store.Top
 		_, err := s.Partition(t.ID, number)
 		return err
 	}
-	r := &reading{topic: t.Name, alive: alive, follow: req.Follow, skip: req.SkipExpired, left: -1, chunk: limits.ChunkBytes, wake: make(chan struct{}, 1)}
+	r := &reading{topic: t.Name, alive: alive, follow: req.Follow, skip: req.SkipExpired, left: -1, chunk: limits.ChunkBytes, log: a, wake: make(chan struct{}, 1)}
 	if req.MaxRecords > 0 {
 		r.left = req.MaxRecords
 	}
@@ -224,20 +213,25 @@ func (r *reading) turn(ctx context.Context, p *part) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer slice.Release()
 	if slice.Len() == 0 {
+		slice.Release()
 		return false, r.nothing(p)
 	}
 	p.idle = 0
-	if err := r.fill(slice); err != nil {
+	// A reader that waits holds no buffer; one that does not read, this one.
+	buf := r.log.buffer(slice.Len(), r.chunk)
+	defer r.log.release(buf)
+	err = fill(slice, *buf)
+	slice.Release() // not only behind Send, which waits for the caller
+	if err != nil {
 		return false, err
 	}
-	batches, next, err := r.cut(p, r.buf)
+	batches, next, err := r.cut(p, *buf)
 	if err != nil {
 		return false, err
 	}
 	if len(batches) == 0 { // a gap up to the end, or only what came after it
-		p.at = p.stop
+		p.at = max(p.at, p.stop)
 		return false, nil
 	}
 	p.at = next
@@ -263,26 +257,32 @@ func (r *reading) nothing(p *part) error {
 	return nil
 }
 
-// fill reads a whole slice into r.buf.
-func (r *reading) fill(slice interface {
-	Len() int
-	NextChunk([]byte) (int, error)
-}) error {
-	if n := slice.Len(); cap(r.buf) < n {
-		r.buf = make([]byte, max(n, r.chunk))
-	} else {
-		r.buf = r.buf[:n]
+// buffer returns a buffer of n bytes, with room for usual at least.
+func (a *logService) buffer(n, usual int) *[]byte {
+	buf, ok := a.buffers.Get().(*[]byte)
+	if !ok || cap(*buf) < n {
+		fresh := make([]byte, max(n, usual))
+		buf = &fresh
 	}
-	r.buf = r.buf[:slice.Len()]
-	for at := 0; at < len(r.buf); {
-		n, err := slice.NextChunk(r.buf[at:])
-		at += n
-		if errors.Is(err, io.EOF) && at == len(r.buf) {
-			return nil
-		}
+	*buf = (*buf)[:n]
+	return buf
+}
+
+// release keeps a buffer for the next turn, unless one huge batch made it huge.
+func (a *logService) release(buf *[]byte) {
+	if cap(*buf) <= a.cfg.Limits.MaxChunkBytes {
+		a.buffers.Put(buf)
+	}
+}
+
+// fill reads a whole slice into buf, which has its length.
+func fill(slice *partition.Slice, buf []byte) error {
+	for at := 0; at < len(buf); {
+		n, err := slice.NextChunk(buf[at:])
 		if err != nil {
 			return fmt.Errorf("read stored batches: %w", err)
 		}
+		at += n
 	}
 	return nil
 }
