@@ -52,7 +52,7 @@ func newAPITable() apiTable {
 		{key: 3, name: "Metadata", min: 0, max: 13, serve: cold((*conn).metadata),
 			note: "This node is the only broker, and leader of every partition."},
 		{key: 8, name: "OffsetCommit", min: 2, max: 10, serve: (*conn).offsetCommit,
-			note: "The retention time of versions 2-4 is ignored, as Kafka ignores it since 2.1 for groups with members; offsets.retention.minutes applies."},
+			note: "The retention time of versions 2-4 is ignored; offsets.retention.minutes applies."},
 		{key: 9, name: "OffsetFetch", min: 1, max: 10, serve: cold((*conn).offsetFetch),
 			note: "RequireStable has no effect, since there are no transactions."},
 		{key: 10, name: "FindCoordinator", min: 0, max: 6, serve: cold((*conn).findCoordinator),

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/identity"
 	"github.com/lattice-log/lattice/core/record"
 	"github.com/lattice-log/lattice/engine/group"
@@ -35,7 +34,7 @@ type fixture struct {
 }
 
 // newStore opens a store on a file system in memory, with its work running.
-func newStore(t testing.TB, fs *disk.Mem) *store.Store {
+func newStore(t testing.TB, fs *disk.Mem, change ...func(*store.Config)) *store.Store {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
 	key := identity.FromSeed([32]byte{1, 2, 3})
@@ -49,9 +48,13 @@ func newStore(t testing.TB, fs *disk.Mem) *store.Store {
 	groups := group.DefaultConfig()
 	groups.InitialRebalanceDelay = 0
 	groups.MinSession = 100 * time.Millisecond
-	s, err := store.Open(store.Config{
+	cfg := store.Config{
 		FS: fs, Dir: "/data/stores/" + id.String(), Key: key, Clock: tick.Real{}, Rand: rand.Reader, Logger: logger, Group: groups,
-	})
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	s, err := store.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +353,5 @@ func values(t testing.TB, b []byte) []string {
 	}
 	return out
 }
-
-var _ lattice.Kind // the vocabulary is used by the tests of errors
 
 type fetchResponse = kmsg.FetchResponse
