@@ -55,6 +55,26 @@ func takeLock(dir string) (*lock, error) {
 	return &lock{f}, nil
 }
 
+// holdLock keeps others from a directory that is only read. It writes nothing,
+// and needs no right to: a directory without a lock file was never used.
+func holdLock(dir string) (release func() error, err error) {
+	f, err := os.Open(filepath.Join(dir, "lock"))
+	if os.IsNotExist(err) {
+		return func() error { return nil }, nil
+	}
+	if err != nil {
+		return nil, lattice.E(lattice.Storage, fmt.Errorf("data directory: %w", err))
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, lattice.E(lattice.Conflict, &HeldError{dir, readPID(f)})
+		}
+		return nil, lattice.E(lattice.Storage, fmt.Errorf("lock %s: %w", f.Name(), err))
+	}
+	return f.Close, nil
+}
+
 func writePID(f *os.File) error {
 	pid := strconv.Itoa(os.Getpid()) + "\n"
 	if _, err := f.WriteAt([]byte(pid), 0); err != nil {

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/engine/fsck"
 	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/internal/tick"
@@ -57,19 +57,16 @@ func OpenOffline(dir string, log *slog.Logger) (*Offline, error) {
 	return &Offline{l, s}, nil
 }
 
-// StorePath returns the directory of the store in a data directory. Kind NotFound.
-func StorePath(dir string) (string, error) {
-	if _, err := os.Stat(dir); err != nil {
-		return "", lattice.E(lattice.NotFound, fmt.Errorf("data directory: %w", err))
-	}
-	id, found, err := findStore(dir)
+// Check re-derives everything in the data directory of a stopped node from the
+// bytes, and changes nothing. Kinds NotFound (there is no store), Conflict with
+// a *HeldError (a node runs); what is wrong with the data is in the report.
+func Check(dir string, o fsck.Options) (fsck.Report, error) {
+	release, err := holdLock(dir)
 	if err != nil {
-		return "", err
+		return fsck.Report{}, err
 	}
-	if !found {
-		return "", lattice.E(lattice.NotFound, fmt.Errorf("%s holds no store", dir))
-	}
-	return filepath.Join(storesPath(dir), id.String()), nil
+	report, err := fsck.Check(disk.OS(), dir, o)
+	return report, errors.Join(err, release())
 }
 
 // ProveRecord returns a proof file for one record. Kinds NotFound, OutOfRange,
