@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/engine/store"
@@ -97,6 +96,9 @@ func Open(ctx context.Context, cfg Config, opts Options) (_ *Node, err error) {
 	if n.store, err = openStore(ctx, cfg, n.log); err != nil {
 		return nil, err
 	}
+	if err := n.metrics.Register(newStoreMetrics(n.store)); err != nil {
+		return nil, err
+	}
 	if err := n.wireKafka(); err != nil {
 		return nil, err
 	}
@@ -127,18 +129,6 @@ func (n *Node) wireKafka() error {
 	var err error
 	n.kafka, err = kafka.New(kc, n.store)
 	return err
-}
-
-func (n *Node) registerMetrics() error {
-	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: "lattice", Name: "build_info", Help: "Always 1; the labels say which program this is.",
-		ConstLabels: prometheus.Labels{"version": n.opts.Version, "commit": n.opts.Commit},
-	}, func() float64 { return 1 })
-	return errors.Join(
-		n.metrics.Register(collectors.NewGoCollector()),
-		n.metrics.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
-		n.metrics.Register(build),
-	)
 }
 
 func (n *Node) describe() Info {

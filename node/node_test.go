@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -303,6 +304,33 @@ func TestOffline(t *testing.T) {
 	}
 	if err := o.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestMetrics checks that the topics' figures are right.
+func TestMetrics(t *testing.T) {
+	n, _ := runNode(t, local(t))
+	if _, err := n.store.CreateTopic(t.Context(), store.NewTopic{Name: "t", Partitions: 3}); err != nil {
+		t.Fatal(err)
+	}
+	families, err := n.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if len(m.Label) == 1 && m.Label[0].GetValue() == "t" {
+				have[f.GetName()] = m.Gauge.GetValue()
+			}
+		}
+	}
+	want := map[string]float64{
+		"lattice_topic_partitions": 3, "lattice_topic_bytes": have["lattice_topic_bytes"], "lattice_topic_start_offsets": 0,
+		"lattice_topic_committed_offsets": 0, "lattice_topic_cut_bytes": 0, "lattice_topic_failed_partitions": 0,
+	}
+	if !maps.Equal(have, want) {
+		t.Errorf("have %v\nwant %v", have, want)
 	}
 }
 

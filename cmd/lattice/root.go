@@ -23,6 +23,7 @@ type app struct {
 
 	data    string // --data
 	nodeURL string // --node
+	token   string // --token-file
 	output  string // -o
 }
 
@@ -158,6 +159,7 @@ func (a *app) dataDir() (string, error) {
 // clientFlags adds --node to a command that talks to a running node.
 func (a *app) clientFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.nodeURL, "node", "", "URL of the node's API, instead of --data (env LATTICE_NODE)")
+	cmd.Flags().StringVar(&a.token, "token-file", "", "file with the token for --node (env LATTICE_TOKEN holds the token itself)")
 }
 
 // dial connects to the node that --node, LATTICE_NODE or --data name. --data on
@@ -171,13 +173,37 @@ func (a *app) dial() (*client.Client, error) {
 		url = a.env("LATTICE_NODE")
 	}
 	if url != "" {
-		return client.Dial(client.Options{URL: url})
+		token, err := a.readToken()
+		if err != nil {
+			return nil, err
+		}
+		return client.Dial(client.Options{URL: url, Token: token})
+	}
+	if a.token != "" {
+		return nil, cli.Usagef("--token-file goes with --node")
 	}
 	dir, err := a.dataDir()
 	if err != nil {
 		return nil, err
 	}
 	return client.Dial(client.Options{DataDir: dir})
+}
+
+// readToken returns what --token-file or LATTICE_TOKEN holds.
+func (a *app) readToken() (string, error) {
+	if a.token == "" {
+		return a.env("LATTICE_TOKEN"), nil
+	}
+	b, err := os.ReadFile(a.token)
+	if err != nil {
+		return "", fmt.Errorf("token: %w", err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if t := strings.TrimSpace(line); t != "" && t[0] != '#' {
+			return t, nil
+		}
+	}
+	return "", fmt.Errorf("token: %s holds none", a.token)
 }
 
 // outputFlag adds -o text|json.
