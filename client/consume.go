@@ -69,6 +69,7 @@ type Consumer struct {
 	chunk     []byte // batches not opened yet
 	reader    record.Reader
 	inBatch   bool
+	unread    int32 // records of the batch
 	rec       record.Record
 	err       error
 }
@@ -146,9 +147,9 @@ func (r *Consumer) Positions() map[int32]int64 {
 	return all
 }
 
-// Pending reports that Next has a batch at hand and need not wait for the node:
-// a good moment to flush output is when there is none.
-func (r *Consumer) Pending() bool { return r.inBatch || len(r.chunk) > 0 }
+// Pending reports that Next has records at hand and need not wait for the node:
+// a good moment to flush output is when it has none.
+func (r *Consumer) Pending() bool { return r.unread > 0 || len(r.chunk) > 0 }
 
 // Next returns the next record; its bytes are valid until the following Next
 // (Clone keeps them). io.EOF: everything that was asked for was read. After an
@@ -221,9 +222,10 @@ func (r *Consumer) nextRecord() (bool, error) {
 		return false, fmt.Errorf("consume %s/%d at %d: %w", r.topic, r.partition, r.next, err)
 	}
 	if !ok {
-		r.inBatch = false
+		r.inBatch, r.unread = false, 0
 		return false, nil
 	}
+	r.unread--
 	if r.rec.Offset < r.next {
 		return false, nil // the batch begins before what was asked for
 	}
@@ -238,7 +240,7 @@ func (r *Consumer) nextBatch() error {
 	}
 	if err == nil && !h.Control() {
 		err = r.reader.Open(batch, record.Limits{MaxDecompressed: maxDecompressed})
-		r.inBatch = true
+		r.inBatch, r.unread = true, h.Count
 	}
 	if err != nil {
 		return fmt.Errorf("consume %s/%d at %d: %w", r.topic, r.partition, r.next, err)

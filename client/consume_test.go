@@ -4,13 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/client"
+	"github.com/lattice-log/lattice/core/record"
 	pb "github.com/lattice-log/lattice/proto/lattice/v1"
 )
 
@@ -142,4 +145,60 @@ func TestConsumerRefused(t *testing.T) {
 	if _, again := r.Next(); again == nil || again.Error() != err.Error() {
 		t.Errorf("next after an error: %v", again)
 	}
+}
+
+// A follower outlives its node, whether it was stopped or killed.
+func TestFollowerOutlivesTheNode(t *testing.T) {
+	for _, kill := range []bool{false, true} {
+		f := filled(t, 10)
+		f.hold = make(chan struct{})
+		socket := filepath.Join(t.TempDir(), "s")
+		srv := serve(t, f, socket)
+		c, err := client.Dial(client.Options{URL: "unix://" + socket})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		retries := 0
+		r, err := c.Consumer(t.Context(), client.ConsumerOptions{Topic: "events", Follow: true, Retrying: func(error) { retries++ }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pending := 0
+		for range 20 {
+			if _, err := r.Next(); err != nil {
+				t.Fatal(err)
+			}
+			if r.Pending() {
+				pending++
+			}
+		}
+		if r.Pending() || pending < 5 {
+			t.Errorf("pending after the last record: %v, after %d others", r.Pending(), pending)
+		}
+		if kill {
+			srv.Close()
+		} else {
+			close(f.hold)
+		}
+		time.AfterFunc(50*time.Millisecond, func() {
+			if kill {
+				serve(t, f, socket)
+			}
+			if _, err := f.take(&pb.ProduceBatchesRequest{Batches: oneRecord("more")}); err != nil {
+				t.Error(err)
+			}
+		})
+		rec, err := r.Next()
+		if err != nil || string(rec.Value) != "more" || rec.Offset != 10 || retries == 0 {
+			t.Errorf("kill %v: after the node came back: %+v, %v, %d retries", kill, rec, err, retries)
+		}
+		r.Close()
+	}
+}
+
+func oneRecord(value string) []byte {
+	b := record.NewBuilder(record.None, 0)
+	b.Add(0, nil, []byte(value), nil)
+	return b.Build(nil)
 }

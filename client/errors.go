@@ -129,7 +129,7 @@ func (c *Client) failure(err error) error {
 		}
 	}
 	switch {
-	case ce.Code() == connect.CodeCanceled:
+	case errors.Is(err, context.Canceled):
 		return lattice.E(lattice.Unavailable, &Error{Message: "the call was cancelled", cause: context.Canceled})
 	case ce.Code() == connect.CodeDeadlineExceeded:
 		return lattice.E(lattice.Unavailable, &Error{Message: "no answer in time", Hint: "try again, or give it more time", cause: context.DeadlineExceeded})
@@ -141,8 +141,23 @@ func (c *Client) failure(err error) error {
 			Hint:    "check the address, or start a node with lattice up",
 			cause:   err,
 		})
+	case broken(ce):
+		return lattice.E(lattice.Unavailable, &Error{Message: "the connection to the node broke: " + ce.Message(), Hint: "try again", cause: err})
 	}
 	return lattice.E(kindOfCode(ce.Code()), &Error{Message: ce.Message(), cause: err})
+}
+
+// broken reports that the connection ended in the middle: the node did not send
+// this error, and it is none that another try would meet again.
+func broken(ce *connect.Error) bool {
+	if connect.IsWireError(ce) {
+		return ce.Code() == connect.CodeCanceled // it stopped
+	}
+	switch ce.Code() {
+	case connect.CodeResourceExhausted, connect.CodeUnimplemented, connect.CodeUnauthenticated, connect.CodePermissionDenied:
+		return false
+	}
+	return true
 }
 
 // unreachable reports that nobody listens there.

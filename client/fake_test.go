@@ -28,6 +28,8 @@ type fake struct {
 	// produced is called before a batch is taken (before) and after. An error is
 	// the call's answer; nil to have none.
 	produced func(before bool) error
+	// hold makes followers wait at the end of the log, until it is closed.
+	hold chan struct{}
 	// cut is called before each chunk of a Consume stream is sent.
 	cut func() error
 
@@ -151,7 +153,7 @@ func (f *fake) take(r *pb.ProduceBatchesRequest) (*pb.Ack, error) {
 }
 
 // Consume sends the log as it is, batch by batch, and ends.
-func (f *fake) Consume(_ context.Context, r *pb.ConsumeRequest, stream *connect.ServerStream[pb.ConsumeResponse]) error {
+func (f *fake) Consume(ctx context.Context, r *pb.ConsumeRequest, stream *connect.ServerStream[pb.ConsumeResponse]) error {
 	f.mu.Lock()
 	f.streams++
 	at := map[int32]int64{}
@@ -193,7 +195,15 @@ func (f *fake) Consume(_ context.Context, r *pb.ConsumeRequest, stream *connect.
 			}
 		}
 	}
-	return nil
+	if f.hold == nil || !r.Follow {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-f.hold:
+		return context.Canceled // as a node that stops
+	}
 }
 
 // values returns what partition p holds, in order.
