@@ -151,6 +151,7 @@ type Log struct {
 	written      int64 // next offset
 	writtenBytes int64 // since open
 	synced       int64 // every block below is durable. Invariant: synced <= written
+	shown        int64 // readers saw everything below at a weaker level
 	seenBytes    int64 // of writtenBytes, what readers can see
 	waiting      []waiter
 	failed       error // why it takes no writes; cleared by a good sync
@@ -352,7 +353,7 @@ func (l *Log) Bounds() (start, committed, end int64) {
 
 func (l *Log) committedLocked() int64 {
 	if l.set.Durability == Fsync {
-		return l.synced
+		return max(l.synced, l.shown)
 	}
 	return l.written
 }
@@ -361,6 +362,9 @@ func (l *Log) committedLocked() int64 {
 // answered by the sync that is under way.
 func (l *Log) SetSettings(s Settings) {
 	l.mu.Lock()
+	if s.Durability == Fsync && l.set.Durability != Fsync {
+		l.shown = l.written // what readers saw stays visible while it is being synced
+	}
 	l.set = s
 	l.mu.Unlock()
 	if err := l.seg.SetSegmentBytes(s.SegmentBytes); err != nil {

@@ -297,3 +297,28 @@ func TestIdempotentProducerSurvivesRestartAndTruncation(t *testing.T) {
 		t.Errorf("the next batch: %+v, %v", r, err)
 	}
 }
+
+// TestCommittedNeverGoesBack raises a topic's durability while it is written to.
+func TestCommittedNeverGoesBack(t *testing.T) {
+	f := newFixture(t, disk.NewMem())
+	top := f.topic("t", 1, map[string]string{"lattice.durability": "os"})
+	p := f.part(top, 0)
+	var last int64
+	for i := range 200 {
+		if _, err := produce(p, batchOf(time.Now().UnixMilli(), "v")); err != nil {
+			t.Fatal(err)
+		}
+		level := []string{"os", "fsync", "interval"}[i%3]
+		if err := f.AlterTopic(context.Background(), top.ID, []ConfigChange{{Name: "lattice.durability", Value: &level}}, false, false); err != nil {
+			t.Fatal(err)
+		}
+		if c := p.Bounds().Committed; c < last {
+			t.Fatalf("committed went from %d back to %d", last, c)
+		} else {
+			last = c
+		}
+	}
+	if last != 200 {
+		t.Errorf("committed %d of 200", last)
+	}
+}
