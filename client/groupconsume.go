@@ -124,6 +124,9 @@ func (g *GroupConsumer) Pending() bool { return g.reader != nil && g.reader.Pend
 func (g *GroupConsumer) Partitions() []int32 { return slices.Sorted(maps.Keys(g.positions)) }
 
 // Commit stores how far the member is: everything that Next returned is done.
+// While the node is away it is tried again, for half a minute. Kind Fenced: the
+// member was too long away and lost its partitions. Then the records since the
+// last commit come again, here or elsewhere; Next goes on.
 func (g *GroupConsumer) Commit(ctx context.Context) error {
 	g.remember()
 	req := &pb.GroupServiceCommitRequest{Store: g.c.store, Group: g.o.Group}
@@ -135,7 +138,8 @@ func (g *GroupConsumer) Commit(ctx context.Context) error {
 	if len(req.Offsets) == 0 {
 		return nil
 	}
-	for try := 0; ; try++ {
+	begun, pause := time.Now(), 50*time.Millisecond
+	for fenced := 0; ; {
 		req.MemberId, req.MemberEpoch = g.m.identity()
 		_, err := g.c.groups.Commit(ctx, req)
 		if err == nil {
@@ -144,14 +148,22 @@ func (g *GroupConsumer) Commit(ctx context.Context) error {
 			}
 			return nil
 		}
-		// The epoch moves when others come and go; the next try has the new one.
-		if lattice.KindOf(err) != lattice.Fenced || try == 3 {
-			return fmt.Errorf("commit: %w", err)
+		err = fmt.Errorf("commit: %w", err)
+		switch {
+		case lattice.KindOf(err) == lattice.Fenced && fenced < 3:
+			fenced++ // the epoch moves when others come and go; the next try has the new one
+		case retriable(err) && time.Since(begun) < giveUp:
+			if g.o.Retrying != nil {
+				g.o.Retrying(err)
+			}
+		default:
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("commit: %w", err)
-		case <-time.After(50 * time.Millisecond):
+			return err
+		case <-time.After(pause):
+			pause = min(2*pause, time.Second)
 		}
 	}
 }

@@ -208,7 +208,8 @@ func (m *member) leave(ctx context.Context) error {
 	_, err := m.c.groups.Heartbeat(ctx, &pb.GroupServiceHeartbeatRequest{
 		Store: m.c.store, Group: m.o.Group, MemberId: id, MemberEpoch: goodbye, InstanceId: m.o.InstanceID,
 	})
-	if err != nil {
+	// A node that is away or has forgotten us takes us for gone anyway.
+	if err != nil && !retriable(err) && lattice.KindOf(err) != lattice.Fenced {
 		return fmt.Errorf("leave group %s: %w", m.o.Group, err)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,8 +29,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// openStore runs a store in memory for the length of the test.
+// openStore makes a store in dir and runs it for the length of the test.
 func openStore(tb testing.TB, fs disk.FS, dir string) *store.Store {
+	tb.Helper()
+	s, _ := openStoreTwice(tb, fs, dir)
+	return s
+}
+
+// openStoreTwice is openStore, and restart, which ends that run and begins the
+// next one on the same files.
+func openStoreTwice(tb testing.TB, fs disk.FS, dir string) (s *store.Store, restart func() *store.Store) {
 	tb.Helper()
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
 	key, err := identity.Generate(rand.Reader)
@@ -46,32 +55,50 @@ func openStore(tb testing.TB, fs disk.FS, dir string) *store.Store {
 	groups := group.DefaultConfig()
 	groups.InitialRebalanceDelay = 0
 	groups.ConsumerHeartbeat = 100 * time.Millisecond
-	s, err := store.Open(store.Config{
-		FS: fs, Dir: fs.PathJoin(dir, id.String()), Key: key, Clock: tick.Real{}, Rand: rand.Reader, Logger: logger, Group: groups,
-	})
-	if err != nil {
-		tb.Fatal(err)
+	open := func() (*store.Store, func()) {
+		s, err := store.Open(store.Config{
+			FS: fs, Dir: fs.PathJoin(dir, id.String()), Key: key, Clock: tick.Real{}, Rand: rand.Reader, Logger: logger, Group: groups,
+		})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		return s, sync.OnceFunc(func() {
+			cancel()
+			if err := <-done; err != nil && ctx.Err() == nil {
+				tb.Errorf("run: %v", err)
+			}
+			if err := s.Close(); err != nil {
+				tb.Errorf("close: %v", err)
+			}
+		})
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	tb.Cleanup(func() {
+	s, stop := open()
+	tb.Cleanup(stop)
+	return s, func() *store.Store {
 		stop()
-		if err := <-done; err != nil && ctx.Err() == nil {
-			tb.Errorf("run: %v", err)
-		}
-		if err := s.Close(); err != nil {
-			tb.Errorf("close: %v", err)
-		}
-	})
-	return s
+		again, stop := open()
+		tb.Cleanup(stop)
+		return again
+	}
 }
 
 // serve serves cfg with s and returns the URL.
 func serve(tb testing.TB, s *store.Store, cfg api.Config) string {
 	tb.Helper()
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
-	cfg.Stores, cfg.Logger = []*store.Store{s}, logger
+	srv := httptest.NewUnstartedServer(nil)
+	srv.Config = api.Server(handler(tb, s, cfg), logger)
+	srv.Start()
+	tb.Cleanup(srv.Close)
+	return srv.URL
+}
+
+func handler(tb testing.TB, s *store.Store, cfg api.Config) http.Handler {
+	tb.Helper()
+	cfg.Stores, cfg.Logger = []*store.Store{s}, slog.New(slog.NewTextHandler(io.Discard, nil))
 	if cfg.Node == nil {
 		cfg.Node = func() api.Node {
 			return api.Node{Version: "1.2.3", Commit: "abc", Kafka: "127.0.0.1:9092", Config: []api.ConfigEntry{
@@ -84,11 +111,7 @@ func serve(tb testing.TB, s *store.Store, cfg api.Config) string {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	srv := httptest.NewUnstartedServer(nil)
-	srv.Config = api.Server(h, logger)
-	srv.Start()
-	tb.Cleanup(srv.Close)
-	return srv.URL
+	return h
 }
 
 func dial(tb testing.TB, o client.Options) *client.Client {

@@ -4,15 +4,21 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/client"
 	"github.com/lattice-log/lattice/core/proof"
+	"github.com/lattice-log/lattice/front/api"
+	"github.com/lattice-log/lattice/storage/disk"
 )
 
 func TestGroupsByHand(t *testing.T) {
@@ -164,6 +170,62 @@ func TestGroupConsumers(t *testing.T) {
 	}
 	if d, err := c.Group(ctx, "g"); err != nil || d.Lag != 0 {
 		t.Errorf("lag after everything was read: %+v, %v", d, err)
+	}
+}
+
+// A member goes on when its node was away, at what it had committed.
+func TestMemberOutlivesTheNode(t *testing.T) {
+	s, restart := openStoreTwice(t, disk.NewMem(), "stores")
+	var current atomic.Value
+	current.Store(handler(t, s, api.Config{}))
+	srv := httptest.NewUnstartedServer(nil)
+	srv.Config = api.Server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		current.Load().(http.Handler).ServeHTTP(w, r)
+	}), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	srv.Start()
+	t.Cleanup(srv.Close)
+	c := dial(t, client.Options{URL: srv.URL})
+	fill(t, c, "events", 2, 20)
+
+	g, err := c.GroupConsumer(t.Context(), client.GroupConsumerOptions{Group: "g", Topic: "events", Follow: true, CommitEvery: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[[2]int64]int{}
+	next := func() {
+		t.Helper()
+		rec, err := g.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[[2]int64{int64(rec.Partition), rec.Offset}]++
+	}
+	for range 12 {
+		next()
+	}
+	if err := g.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		next()
+	}
+	current.Store(handler(t, restart(), api.Config{}))
+	more(t, c, "events", 2, 10)
+	for len(seen) < 30 {
+		next()
+	}
+	twice := 0
+	for _, n := range seen {
+		twice += n - 1
+	}
+	if twice > 8 {
+		t.Errorf("%d records came twice, 8 were not committed", twice)
+	}
+	if err := g.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if d, err := c.Group(t.Context(), "g"); err != nil || d.Lag != 0 || d.Members != 0 {
+		t.Errorf("at the end: %+v, %v", d, err)
 	}
 }
 

@@ -295,6 +295,9 @@ func groupError(name string, err error) error {
 		return nil
 	case errors.Is(err, group.ErrGroupNotFound):
 		return hinted(fmt.Errorf("group %q: %w", name, err), "see lattice group list")
+	case errors.Is(err, group.ErrUnknownMember):
+		// Not "not found", which would be said of a topic or a group.
+		return lattice.E(lattice.Fenced, hinted(fmt.Errorf("group %q: %w", name, err), "join the group again"))
 	}
 	return fmt.Errorf("group %q: %w", name, err)
 }
