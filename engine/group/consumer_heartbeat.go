@@ -21,9 +21,10 @@ func validHeartbeat(r ConsumerHeartbeatRequest) error {
 		return bad("the member id is empty")
 	case len(r.MemberID) > maxGroupBytes || len(r.InstanceID) > maxGroupBytes:
 		return bad("the member id or instance id is too long")
-	case r.MemberEpoch == EpochLeaveStatic && r.InstanceID == "":
-		return bad("member epoch -2 is for static members")
 	case r.MemberEpoch < 0:
+		// Leaving for a while (-2) needs no instance id in the request: franz-go up
+		// to 1.22.3 does without, and the member id says as much. That the member
+		// is static, leave checks.
 		return nil
 	case r.Assignor != "" && !slices.Contains(Assignors(), r.Assignor):
 		return fmt.Errorf("assignor %q: %w", r.Assignor, ErrUnsupportedAssignor)
