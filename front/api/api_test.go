@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -433,4 +434,42 @@ func TestRequestLimit(t *testing.T) {
 		}
 	}
 	t.Errorf("after the streams closed: %v", err)
+}
+
+// Reading and writing work over every transport that a client may choose.
+func TestTransports(t *testing.T) {
+	s := openStore(t, disk.NewMem(), "stores")
+	srv := httptest.NewUnstartedServer(nil)
+	srv.Config = api.Server(handler(t, s, api.Config{}), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	trust := srv.Client().Transport.(*http.Transport).TLSClientConfig
+	plain := serve(t, s, api.Config{})
+	for i, o := range []client.Options{
+		{URL: plain}, {URL: plain, HTTP1: true}, {URL: srv.URL, TLS: trust}, {URL: srv.URL, TLS: trust.Clone(), HTTP1: true},
+	} {
+		c, topic := dial(t, o), fmt.Sprint("events-", i)
+		fill(t, c, topic, 2, 100)
+		r, err := c.Consumer(t.Context(), client.ConsumerOptions{Topic: topic, MaxRecords: 100, Follow: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, err := range r.All() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if n != 100 {
+			t.Errorf("%s, HTTP/1.1 %v: %d records", o.URL, o.HTTP1, n)
+		}
+		r.Close()
+	}
+	_, err := dial(t, client.Options{URL: srv.URL}).Topics(t.Context())
+	wantKind(t, "a certificate that nobody signed", err, lattice.Unavailable)
+	if err != nil && !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("the reason is missing: %v", err)
+	}
 }

@@ -63,6 +63,50 @@ func TestGroupsByHand(t *testing.T) {
 	wantKind(t, "delete again", c.DeleteGroup(ctx, "billing"), lattice.NotFound)
 }
 
+// tally counts what several members of a group read.
+type tally struct {
+	mu     sync.Mutex
+	seen   map[[2]int64]int // (partition, offset) => times
+	by     [2]int           // member => records
+	enough func(*tally) bool
+	done   chan struct{}
+}
+
+func (y *tally) count(who int, r client.Record) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.seen[[2]int64{int64(r.Partition), r.Offset}]++
+	y.by[who]++
+	if y.done != nil && y.enough(y) {
+		close(y.done)
+		y.done = nil
+	}
+}
+
+// read counts g's records until an error.
+func (y *tally) read(who int, g *client.GroupConsumer) error {
+	for {
+		rec, err := g.Next()
+		if err != nil {
+			return err
+		}
+		y.count(who, rec)
+	}
+}
+
+// shared waits until both members of the group have two partitions of events.
+func shared(ctx context.Context, t *testing.T, c *client.Client) {
+	t.Helper()
+	for ctx.Err() == nil {
+		d, err := c.Group(ctx, "g")
+		if err == nil && d.Members == 2 && !slices.ContainsFunc(d.Roster, func(m client.GroupMember) bool { return len(m.Assignment["events"]) != 2 }) {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Error("the partitions were not shared out")
+}
+
 // Members share the partitions; each record is read; what was committed is not
 // read again.
 func TestGroupConsumers(t *testing.T) {
@@ -70,65 +114,39 @@ func TestGroupConsumers(t *testing.T) {
 	fill(t, c, "events", 4, 400)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	first, err := c.GroupConsumer(ctx, client.GroupConsumerOptions{Group: "g", Topic: "events", Follow: true, ClientID: "one"})
-	if err != nil {
-		t.Fatal(err)
+	join := func(name string) *client.GroupConsumer {
+		g, err := c.GroupConsumer(ctx, client.GroupConsumerOptions{Group: "g", Topic: "events", Follow: true, ClientID: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
 	}
-	if rec, err := first.Next(); err != nil || rec.Offset != 0 {
+	done := make(chan struct{})
+	y := &tally{seen: map[[2]int64]int{}, done: done, enough: func(y *tally) bool {
+		return len(y.seen) == 440 && y.by[0] > 0 && y.by[1] > 0
+	}}
+	first := join("one")
+	rec, err := first.Next()
+	if err != nil || rec.Offset != 0 {
 		t.Fatalf("first record %+v, %v", rec, err)
 	}
+	y.count(0, rec)
 	wantKind(t, "delete a group in use", c.DeleteGroup(ctx, "g"), lattice.Conflict)
 	_, err = c.ResetGroup(ctx, "g", client.GroupReset{Topic: "events"})
 	wantKind(t, "reset a group in use", err, lattice.Conflict)
 
-	second, err := c.GroupConsumer(ctx, client.GroupConsumerOptions{Group: "g", Topic: "events", Follow: true, ClientID: "two"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var mu sync.Mutex
-	seen := map[[2]int64]int{}
-	seen[[2]int64{int64(first.Partitions()[0]), 0}]++
-	by := [2]int{}
-	enough := make(chan struct{})
-	read := func(who int, g *client.GroupConsumer) error {
-		for {
-			rec, err := g.Next()
-			if err != nil {
-				return err
-			}
-			mu.Lock()
-			seen[[2]int64{int64(rec.Partition), rec.Offset}]++
-			by[who]++
-			if len(seen) == 440 && by[0] > 0 && by[1] > 0 {
-				select {
-				case <-enough:
-				default:
-					close(enough)
-				}
-			}
-			mu.Unlock()
-		}
-	}
+	second := join("two")
 	errs := make(chan error, 2)
-	go func() { errs <- read(0, first) }()
-	go func() { errs <- read(1, second) }()
-	// The second one needs something to read after it got its share.
-	go func() {
-		for ctx.Err() == nil {
-			d, err := c.Group(ctx, "g")
-			if err == nil && d.Members == 2 && slices.IndexFunc(d.Roster, func(m client.GroupMember) bool { return len(m.Assignment["events"]) != 2 }) < 0 {
-				more(t, c, "events", 4, 40)
-				return
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-	}()
+	go func() { errs <- y.read(0, first) }()
+	go func() { errs <- y.read(1, second) }()
+	shared(ctx, t, c)
+	more(t, c, "events", 4, 40) // so that the second one has something to read
 	select {
-	case <-enough:
+	case <-done:
 	case err := <-errs:
 		t.Fatal(err)
 	case <-ctx.Done():
-		t.Fatalf("read %d records, %v by member", len(seen), by)
+		t.Fatalf("read %d records, %v by member", len(y.seen), y.by)
 	}
 	cancel()
 	for range 2 {
@@ -136,27 +154,29 @@ func TestGroupConsumers(t *testing.T) {
 			t.Errorf("reading ended with %v", err)
 		}
 	}
-	ctx = t.Context()
 	for _, g := range []*client.GroupConsumer{first, second} {
-		if err := g.Close(ctx); err != nil {
+		if err := g.Close(t.Context()); err != nil {
 			t.Errorf("close: %v", err)
 		}
 	}
+	readTheRest(t, c)
+}
+
+// readTheRest joins g, which nobody is in, and reads what it has not committed:
+// to the end and no further.
+func readTheRest(t *testing.T, c *client.Client) {
+	t.Helper()
+	ctx := t.Context()
 	d, err := c.Group(ctx, "g")
 	if err != nil || d.Members != 0 {
 		t.Fatalf("after both left: %+v, %v", d, err)
 	}
-	// What is left is read by the next one, to the end and no further.
 	rest, err := c.GroupConsumer(ctx, client.GroupConsumerOptions{Group: "g", Topic: "events"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := int64(0)
-	for {
-		_, err := rest.Next()
-		if err == io.EOF {
-			break
-		}
+	for _, err := range rest.All() {
 		if err != nil {
 			t.Fatal(err)
 		}
