@@ -119,6 +119,7 @@ func Handler(cfg Config) (http.Handler, error) {
 		connect.WithInterceptors(failures{cfg.Logger}),
 		connect.WithRecover(a.recovered),
 		connect.WithCompressMinBytes(1024),
+		jsonCodecs(),
 	)
 	// Batches come compressed by their producers, if at all.
 	plain := connect.WithCompression("gzip", nil, nil)

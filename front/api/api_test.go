@@ -365,12 +365,16 @@ func TestJSON(t *testing.T) {
 	status, m = post(t, url+"/lattice.v1.LogService/ProduceRecords",
 		`{"topic":"orders","partition":1,"records":[{"key":"aGk=","value":"aGk=","headers":[{"key":"h","value":""}]},{"time":"2026-01-02T03:04:05.678Z"}]}`)
 	acks, ok := m["acks"].([]any)
-	if status != 200 || !ok || len(acks) != 1 || acks[0].(map[string]any)["lastOffset"] != "1" {
+	if status != 200 || !ok || len(acks) != 1 || acks[0].(map[string]any)["firstOffset"] != "0" || acks[0].(map[string]any)["lastOffset"] != "1" {
 		t.Fatalf("produce: %d %v", status, m)
 	}
 	status, m = post(t, url+"/lattice.v1.TopicService/Describe", `{"topic":"nope"}`)
 	if status != 404 || m["code"] != "not_found" || m["message"] == "" {
 		t.Errorf("describe: %d %v", status, m)
+	}
+	status, m = post(t, url+"/lattice.v1.TopicService/List", `{"stoer":"main"}`)
+	if text, ok := m["message"].(string); status != 400 || !ok || !strings.Contains(text, "stoer") {
+		t.Errorf("a misspelt field: %d %v", status, m)
 	}
 	r, err := c.Consumer(t.Context(), client.ConsumerOptions{Topic: "orders"})
 	if err != nil {
