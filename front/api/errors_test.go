@@ -8,6 +8,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -119,5 +122,21 @@ func TestReady(t *testing.T) {
 	a.ready(w, httptest.NewRequest("GET", "/readyz", nil))
 	if w.Code != http.StatusOK || w.Body.String() != "{\"ready\":true,\"reasons\":[]}\n" {
 		t.Errorf("%d %q", w.Code, w.Body)
+	}
+}
+
+// The page's table says what the code does.
+func TestKindsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/protocol/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range lattice.Kinds() {
+		w, _ := wireOf(k)
+		name := strings.TrimPrefix(w.kind.String(), "KIND_")
+		row := regexp.MustCompile(`(?m)^\| [A-Z_, ]*\b` + name + `\b[^|]*\|[^|]*\b` + w.code.String() + `\b`)
+		if !row.Match(page) {
+			t.Errorf("no row for %s with %s", name, w.code)
+		}
 	}
 }
