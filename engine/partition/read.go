@@ -36,6 +36,9 @@ func (p *Partition) Read(from int64, max int) (*Slice, error) {
 	case from > committed:
 		return nil, lattice.E(lattice.NotYet, fmt.Errorf("read %s at %d: committed up to %d", p.id, from, committed))
 	case from == committed:
+		if _, closed := p.waiters.total(); closed {
+			return nil, ErrClosed // else a reader at the end would wait, be woken at once, and spin
+		}
 		return &Slice{p: p}, nil
 	}
 	if err := p.log.Readable(from); err != nil {

@@ -322,3 +322,20 @@ func TestCommittedNeverGoesBack(t *testing.T) {
 		t.Errorf("committed %d of 200", last)
 	}
 }
+
+// TestReadAtTheEndOfADeletedTopic: a long poll that is woken by the deletion must
+// hear of it, not find nothing and wait again.
+func TestReadAtTheEndOfADeletedTopic(t *testing.T) {
+	f := newFixture(t, disk.NewMem())
+	top := f.topic("t", 1, nil)
+	p := f.part(top, 0)
+	woken := make(chan struct{})
+	p.Wait(0, 1, func() { close(woken) })
+	if err := f.DeleteTopic(context.Background(), top.ID); err != nil {
+		t.Fatal(err)
+	}
+	<-woken
+	if _, err := p.Read(0, 1); lattice.KindOf(err) != lattice.Unavailable {
+		t.Errorf("read at the end of a deleted topic: %v", err)
+	}
+}
