@@ -9,6 +9,7 @@ import (
 	"github.com/lattice-log/lattice/storage/disk"
 	"github.com/lattice-log/lattice/storage/head"
 	"github.com/lattice-log/lattice/storage/segment"
+	"github.com/lattice-log/lattice/storage/tree"
 )
 
 // Recovery says what the last open found.
@@ -70,8 +71,11 @@ func Open(o Options, s Settings) (*Log, error) {
 // durable, since readers will see it.
 func (l *Log) openSegments(st head.State) error {
 	resume := segment.Resume{}
-	if st.OK {
+	switch {
+	case st.OK:
 		resume = segment.Resume{Pos: st.Slot.Pos, Next: st.Slot.Next, Term: st.Slot.Term, Start: st.Slot.Start}
+	case st.Damaged == nil && l.neverSigned():
+		resume.Term = -1 // from offset 0: a file of later ones lost what came before it in a power cut
 	}
 	seg, rec, err := segment.Open(l.o.FS, l.o.Dir, segment.Options{
 		Codec: l.o.Codec, Handles: l.o.Handles, Logger: l.o.Logger, SegmentBytes: l.set.SegmentBytes,
@@ -97,6 +101,13 @@ func (l *Log) openSegments(st head.State) error {
 	l.written, l.synced = next, next
 	l.start = seg.Start()
 	return nil
+}
+
+// neverSigned reports whether nothing was dropped from a log without a head, so
+// that there never was one.
+func (l *Log) neverSigned() bool {
+	p, err := tree.ReadPrefix(l.o.FS, l.o.Dir)
+	return err == nil && p.Leaves == 0
 }
 
 // restore rebuilds the tree's right edge as the head has it, and the checkpoint.

@@ -78,6 +78,13 @@ func (l *Log) Rewrite(base int64, settle func(sum [32]byte, size int64) error, w
 		if !changed {
 			return errUnchanged
 		}
+		// From here on the blocks do not give the file's leaves again.
+		l.certMu.Lock()
+		err = l.tree.sync()
+		l.certMu.Unlock()
+		if err != nil {
+			return err
+		}
 		return settle([32]byte(h.Sum(nil)), c.n)
 	})
 	if errors.Is(err, errUnchanged) {

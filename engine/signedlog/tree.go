@@ -172,7 +172,9 @@ func (t *treeFiles) writeNode(n merkle.Node) error {
 
 // mendLeaves brings the tree's files to the checkpoint c: removes what is beyond,
 // and makes again from the blocks what a power cut took. Only the last file can
-// have lost leaves: those before it were synced before a head lay beyond them.
+// have lost leaves, or the one that should follow it be missing: those before were
+// synced before a head lay beyond them. A rewritten file's leaves were synced
+// before it was rewritten, because its blocks do not give them any more.
 func (l *Log) mendLeaves(c merkle.Checkpoint) error {
 	t := &l.tree
 	if err := t.trim(c.Size); err != nil {
@@ -191,8 +193,7 @@ func (l *Log) mendLeaves(c merkle.Checkpoint) error {
 	}
 	err := t.fill(first)
 	if err == nil && !t.reaches(first, c) {
-		l.o.Logger.Info("making tree leaves again from the blocks", "log", l.o.Origin, "from", base, "to", c.End)
-		err = l.rehash(base, first, c)
+		err = l.remake(base, first, c)
 	}
 	if err == nil {
 		err = t.fill(c.Size)
@@ -203,13 +204,53 @@ func (l *Log) mendLeaves(c merkle.Checkpoint) error {
 	return nil
 }
 
-// reaches reports whether the leaves from first on lead to the checkpoint's root.
+// remake makes leaves again: of the file behind the last one that has leaves, if
+// that leads to the signed root, else from that one on, whose first leaf is number
+// first.
+func (l *Log) remake(base int64, first uint64, c merkle.Checkpoint) error {
+	if from, at, ok := l.behindLeaves(first); ok {
+		l.o.Logger.Info("making tree leaves again from the blocks", "log", l.o.Origin, "from", from, "to", c.End)
+		if good, err := l.rehash(from, at, c); good || err != nil && lattice.KindOf(err) != lattice.Corrupt {
+			return err
+		}
+	}
+	l.o.Logger.Info("making tree leaves again from the blocks", "log", l.o.Origin, "from", base, "to", c.End)
+	good, err := l.rehash(base, first, c)
+	if err == nil && !good {
+		l.Damage(base, c.End, errors.New("the blocks do not lead to the signed root"))
+	}
+	return err
+}
+
+// behindLeaves returns the first offset of the file behind the last leaf, and the
+// number of that file's first leaf, if the last leaf is the last of a file.
+func (l *Log) behindLeaves(first uint64) (base int64, at uint64, ok bool) {
+	at = l.tree.leaves.Next()
+	if at <= first {
+		return 0, 0, false
+	}
+	rec, err := l.tree.leaves.Read(at-1, 1, nil)
+	if err != nil {
+		return 0, 0, false
+	}
+	leaf, err := merkle.ParseLeaf(rec)
+	if err != nil {
+		return 0, 0, false
+	}
+	base = leaf.Last + 1
+	_, pos, err := l.seg.Find(base)
+	return base, at, err == nil && pos.Segment == base
+}
+
+// reaches reports whether the leaves from first on lead to the checkpoint's root,
+// by way of the stored nodes that are there.
 func (t *treeFiles) reaches(first uint64, c merkle.Checkpoint) bool {
 	r, err := t.rangeAt(first)
 	if err != nil || t.leaves.Next() != c.Size {
 		return false
 	}
 	a := merkle.NewAppender(r)
+	var done []merkle.Node
 	for at := first; at < c.Size; {
 		to := min(c.Size, at+batchLeaves)
 		hashes, err := t.hashes(at, to)
@@ -217,7 +258,13 @@ func (t *treeFiles) reaches(first uint64, c merkle.Checkpoint) bool {
 			return false
 		}
 		for _, h := range hashes {
-			a.Append(nil, h)
+			done = a.Append(done[:0], h)
+			for _, n := range done {
+				have, err := t.levels.Hash(n.Level, n.Index)
+				if err == nil && have != n.Hash {
+					return false // a power cut took it, but not one that was written later
+				}
+			}
 		}
 		at = to
 	}
@@ -225,21 +272,18 @@ func (t *treeFiles) reaches(first uint64, c merkle.Checkpoint) bool {
 }
 
 // rehash makes the leaves from the block at offset base, leaf number first, up to
-// the checkpoint again, and compares the root.
-func (l *Log) rehash(base int64, first uint64, c merkle.Checkpoint) error {
+// the checkpoint again, and reports whether they lead to its root.
+func (l *Log) rehash(base int64, first uint64, c merkle.Checkpoint) (bool, error) {
 	r, err := l.tree.rangeAt(first)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := l.tree.trim(first); err != nil {
-		return err
+		return false, err
 	}
 	l.edge, l.hashed, l.leafSeg = merkle.NewAppender(r), base, -1
 	if err := l.hash(c.End); err != nil {
-		return err
+		return false, err
 	}
-	if l.edge.Root() != c.Root || l.edge.Size() != c.Size {
-		l.Damage(base, c.End, errors.New("the blocks do not lead to the signed root"))
-	}
-	return nil
+	return l.edge.Root() == c.Root && l.edge.Size() == c.Size, nil
 }
