@@ -5,6 +5,7 @@ package enginetest
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/identity"
 	"github.com/lattice-log/lattice/core/record"
+	"github.com/lattice-log/lattice/engine/group"
 	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/internal/tick"
@@ -202,6 +204,25 @@ func (n *Node) PutAs(p *partition.Partition, producer int64, epoch int16, sequen
 	r, err := Produce(p, batch)
 	n.must(err)
 	return r
+}
+
+// Commit commits a group's offset, as nobody's member.
+func (n *Node) Commit(name string, t store.Topic, part int32, offset int64, metadata string) {
+	n.t.Helper()
+	done := make(chan group.CommitResult, 1)
+	n.Groups().CommitOffsets(group.CommitRequest{Group: name, Generation: -1, Offsets: []group.OffsetCommit{{
+		TopicPartition: lattice.TopicPartition{Topic: t.ID, Partition: part}, Offset: offset, LeaderEpoch: -1, Metadata: metadata,
+	}}}, func(r group.CommitResult) { done <- r })
+	r := <-done
+	n.must(errors.Join(append(r.Partitions, r.Err)...))
+}
+
+// Committed returns a group's offsets.
+func (n *Node) Committed(name string) []group.CommittedOffset {
+	n.t.Helper()
+	r := n.Groups().FetchOffsets(group.FetchRequest{Group: name, All: true})
+	n.must(r.Err)
+	return r.Offsets
 }
 
 // Read returns the records from an offset on.

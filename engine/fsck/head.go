@@ -57,8 +57,10 @@ func (p *partCheck) readHead() {
 		p.damage(path, "head contradicts itself", "both slots have number %d", found[0].Seq)
 	case len(found) == 2 && found[0].Seq < found[1].Seq:
 		found[0], found[1] = found[1], found[0]
-	case len(found) == 0 && (empty < 2 || len(p.files.segs) > 0):
+	case len(found) == 0 && (empty < 2 || p.tree.prefix.Size() > 0):
 		p.damage(path, "head missing", "nothing says how far the log is signed")
+	case len(found) == 0 && len(p.files.segs) > 0:
+		p.note(path, "not signed yet", "a stop came before the first checkpoint")
 	}
 	for i, s := range found {
 		p.checkHead(path, s, i == 0)

@@ -118,7 +118,7 @@ func (x *indexCheck) block(at int64, h record.Header) {
 
 // end reports what is wrong. A sealed file's indexes are complete; those of the
 // file that is written to are as far as the last checkpoint found them.
-func (x *indexCheck) end(sealed bool, size int64) {
+func (x *indexCheck) end(sealed bool) {
 	for _, e := range []*entries{&x.offsets, &x.times} {
 		if e.have {
 			e.fail("entry %d points behind the last block", e.n)
@@ -126,13 +126,14 @@ func (x *indexCheck) end(sealed bool, size int64) {
 		if e.done != nil {
 			e.done()
 		}
-	}
-	if sealed && size > 0 {
-		if x.offsets.r == nil {
-			x.offsets.fail("it is missing")
-		} else if x.sparse {
-			x.offsets.fail("entries are missing")
+		if sealed && e.r == nil && e.wrong == "" {
+			x.p.note(x.p.path(e.name), "index missing", "it is made again when it is used")
 		}
+	}
+	if sealed && x.sparse && x.offsets.r != nil {
+		x.offsets.fail("entries are missing")
+	}
+	if sealed && x.max >= 0 && x.times.r != nil {
 		x.endTimes()
 	}
 	for _, e := range []*entries{&x.offsets, &x.times} {
@@ -145,13 +146,7 @@ func (x *indexCheck) end(sealed bool, size int64) {
 // endTimes checks that the last entry of a sealed file has its greatest time:
 // retention goes by it.
 func (x *indexCheck) endTimes() {
-	if x.max < 0 {
-		return
-	}
-	switch ms, _ := x.times.time(); {
-	case x.times.r == nil:
-		x.times.fail("it is missing")
-	case x.times.n < 2 || ms != x.max:
+	if ms, _ := x.times.time(); x.times.n < 2 || ms != x.max {
 		x.times.fail("the segment's greatest time, %d, is not in it", x.max)
 	}
 }

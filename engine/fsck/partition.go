@@ -3,7 +3,6 @@ package fsck
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 
@@ -62,10 +61,10 @@ func (s *storeCheck) checkPartition(tp lattice.TopicPartition) error {
 	}
 	p.readRecords()
 	p.listFiles()
+	p.readPrefix()
 	p.readHead()
 	p.openTree()
 	slices.SortStableFunc(p.claims, func(a, b claim) int { return cmp.Compare(a.size, b.size) })
-	p.lastLeaves = math.MaxInt64
 	if n := len(p.files.leaves); n > 0 {
 		p.lastLeaves = p.files.leaves[n-1]
 	}
@@ -186,6 +185,9 @@ func (p *partCheck) checkEnd() {
 	}
 	if p.cleaned < 0 || p.cleaned > p.next {
 		p.damage(p.cat, "compaction beyond the end", "partition %s is compacted up to %d, it ends at %d", p.tp, p.cleaned, p.next)
+	}
+	if start := p.head.Start; start > 0 && (p.snapshot == nil || p.snapshot.Next < start) {
+		p.damage(p.cat, "producer snapshot missing", "what the batches of %s before offset %d said of their producers was saved before they were dropped", p.tp, start)
 	}
 	switch s := p.snapshot; {
 	case s == nil:

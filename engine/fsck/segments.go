@@ -16,28 +16,20 @@ import (
 // walk reads the segments in order.
 func (p *partCheck) walk() error {
 	segs := p.files.segs
-	if p.signed {
-		p.next = p.head.Start
-		if len(segs) == 0 || segs[0].base > p.head.Start {
-			// Nothing is left: the tree is what was dropped.
-			p.next = p.head.Next
-			if p.head.Start < p.head.Next {
-				p.next = p.head.Start
-			}
+	from, first := p.head.Start, p.tree.prefix.Size()
+	switch {
+	case len(segs) == 0, p.signed && segs[0].base >= p.head.Next, !p.signed && first == 0:
+		// Nothing signed is here, or nothing is signed: from is where it should be.
+	default:
+		from = segs[0].base
+		if n, ok := p.leavesHeader(from); ok {
+			first = n
+		}
+		if from > p.head.Start {
+			p.damage(p.dir, "batches missing", "the log starts at offset %d, the first segment at %d", p.head.Start, from)
 		}
 	}
-	if len(segs) == 0 {
-		p.beginTree(p.tree.prefix.Size())
-		return nil
-	}
-	if p.signed && segs[0].base > p.head.Start {
-		p.damage(p.dir, "batches missing", "the log starts at offset %d, the first segment at %d", p.head.Start, segs[0].base)
-	}
-	first, ok := p.leavesHeader(segs[0].base)
-	if !ok {
-		first = p.tree.prefix.Size()
-	}
-	p.next, p.from = segs[0].base, segs[0].base
+	p.next, p.from = from, from
 	p.beginTree(first)
 	for i := range segs {
 		if err := p.segment(i); err != nil {
@@ -85,7 +77,9 @@ func (p *partCheck) segment(i int) error {
 	}
 	defer done()
 	s.w = w
-	s.leaves = p.openLeaves(s.base, p.next < p.head.Next)
+	if p.next < p.head.Next { // leaves of what is not signed are made anew
+		s.leaves = p.openLeaves(s.base, true)
+	}
 	if s.leaves != nil {
 		defer s.leaves.done()
 		s.leafIndex()
@@ -101,7 +95,7 @@ func (p *partCheck) segment(i int) error {
 	} else if err == nil {
 		err = s.walkBlocks()
 	}
-	s.index.end(s.following >= 0 && !p.ended, s.at)
+	s.index.end(s.following >= 0 && !p.ended)
 	p.done = begun + s.size
 	return err
 }

@@ -35,8 +35,8 @@ type treeCheck struct {
 	synced uint64
 }
 
-// openTree reads the prefix and the stored levels.
-func (p *partCheck) openTree() {
+// readPrefix reads the compact range of what was dropped.
+func (p *partCheck) readPrefix() {
 	t := &p.tree
 	pre, err := tree.ReadPrefix(p.fs, p.dir)
 	if err == nil {
@@ -46,6 +46,11 @@ func (p *partCheck) openTree() {
 		p.damage(p.path("prefix"), "prefix damaged", "%v; what it says of the dropped batches cannot be made again", err)
 	}
 	t.prefixOK = err == nil
+}
+
+// openTree opens the stored levels, and checks the prefix against them.
+func (p *partCheck) openTree() {
+	t := &p.tree
 	levels, damaged, err := tree.OpenLevels(p.fs, p.dir)
 	if err != nil {
 		p.damage(p.dir, "unreadable", "%v", err)
