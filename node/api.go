@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/front/api"
@@ -42,6 +43,10 @@ func (n *Node) serveAPI(t *tasks) error {
 	return nil
 }
 
+// hangUpWithin is how long handlers get at the end. Their contexts have ended
+// too, so what still runs then writes to a caller who does not read.
+const hangUpWithin = 2 * time.Second
+
 // serveHTTP serves until ctx ends, which also ends every request's context, and
 // then waits for the handlers for a while.
 func serveHTTP(ctx context.Context, srv *http.Server, ln net.Listener, secure bool) error {
@@ -59,7 +64,7 @@ func serveHTTP(ctx context.Context, srv *http.Server, ln net.Listener, secure bo
 		return err
 	case <-ctx.Done():
 	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), hangUpWithin)
 	defer cancel()
 	if err := srv.Shutdown(stop); err != nil {
 		// Callers that do not hang up are hung up on.

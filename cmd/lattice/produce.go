@@ -104,7 +104,8 @@ func (a *app) produce(ctx context.Context, topic string, f produceFlags) error {
 	}
 	in := newInput(ctx, a.stdin)
 	src := &lines{r: in, separator: separator, nullEmpty: f.nullEmpty, lengths: f.lengths, record: template}
-	meter := a.meter(f.quiet, "produced", cli.OfBytes(sizeOf(a.stdin)))
+	// Someone who types is not to be disturbed.
+	meter := a.meter(f.quiet || cli.IsTerminal(a.stdin), "produced", cli.OfBytes(sizeOf(a.stdin)))
 	sendErr := send(ctx, p, src, meter)
 	// What was read is written even if the rest is not wanted any more.
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin(ctx))
