@@ -54,7 +54,7 @@ type model struct {
 }
 
 func newModel(t fataler, fs *disk.Mem, opt Options, seed uint64) *model {
-	m := &model{t: t, fs: fs, opt: opt, rng: rand.New(rand.NewPCG(seed, 7)), tried: map[int64][]item{}, time: 1000}
+	m := &model{t: t, fs: fs, opt: opt, rng: rand.New(rand.NewPCG(seed, 7)), tried: map[int64][]item{}, time: 1000, head: Resume{Term: -1}}
 	m.open()
 	return m
 }
@@ -173,7 +173,7 @@ func (m *model) sync() error {
 // saveHead does what an engine does after a sync: it remembers the place.
 func (m *model) saveHead() {
 	pos, off := m.l.Synced()
-	term := int32(0)
+	term := int32(-1)
 	for _, it := range m.items {
 		if it.m.Base < off {
 			term = it.m.Term

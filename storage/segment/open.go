@@ -12,16 +12,16 @@ import (
 )
 
 // Resume is the place from which a log's blocks are not known to be good: what
-// Synced returned once. The zero value trusts nothing: the log begins at offset 0.
+// Synced returned once. The zero value trusts nothing, not even where the log
+// begins: the first file, whatever its offset, is the first, and all is read. With
+// nothing but a Term of -1, all is read too, but the log begins at offset 0: right
+// for a log that had no chance to drop anything yet, because a crash can take the
+// first file and leave a later one.
 type Resume struct {
 	Pos
 	Next  int64 // the offset at Pos
-	Term  int32 // the last term before Pos, 0 if unknown
+	Term  int32 // the last term before Pos, or a lower one if that is unknown
 	Start int64 // offsets below it may be missing
-	// First means that the place is not known: the log begins with the first
-	// file, whatever its offset, and all of it is read. The other fields are
-	// ignored.
-	First bool
 }
 
 // Damage is a range of offsets before the place to resume from whose blocks are
@@ -72,11 +72,8 @@ func Open(fs disk.FS, dir string, opt Options, resume Resume, onTail func(Meta, 
 	if err != nil {
 		return nil, Recovery{}, storage("open %s: %w", dir, err)
 	}
-	if resume.First {
-		resume = Resume{}
-		if len(files) > 0 {
-			resume = Resume{Pos: Pos{Segment: files[0].base}, Next: files[0].base, Start: files[0].base}
-		}
+	if resume == (Resume{}) && len(files) > 0 {
+		resume = Resume{Pos: Pos{Segment: files[0].base}, Next: files[0].base, Start: files[0].base}
 	}
 	l.synced, l.syncedOff = resume.Pos, resume.Next
 	r := &recovery{l: l, resume: resume, onTail: onTail, next: resume.Next, term: resume.Term}
