@@ -47,13 +47,13 @@ func TestPowerCutBehindACompactedFile(t *testing.T) {
 	n := enginetest.New(t, fs)
 	top := n.Topic("t", 1, "cleanup.policy=compact", "segment.bytes=600", "min.cleanable.dirty.ratio=0")
 	p := n.Part(top, 0)
-	for i := range 16 {
+	for i := range 17 {
 		n.Put(p, record.None, fmt.Sprintf("k%d=%d", i%2, i))
 	}
-	n.Retain(context.Background())
-	for i := range 10 { // into files that begin after the compaction
-		n.Put(p, record.None, fmt.Sprintf("k%d=%d", i%2, i))
+	if err := p.Retain(context.Background()); err != nil {
+		t.Fatal(err)
 	}
+	n.Put(p, record.None, "k0=last")
 	certify(t, p)
 	reopened(t, fs.CrashClone(0, nil), n.Clock.Now(), top)
 }
@@ -69,7 +69,9 @@ func TestPowerCutAfterCompactingTheLastFile(t *testing.T) {
 		n.Put(p, record.None, fmt.Sprintf("k%d=%d", i%2, i))
 	}
 	n.Clock.Advance(time.Minute)
-	n.Retain(context.Background())
+	if err := p.Retain(context.Background()); err != nil {
+		t.Fatal(err)
+	}
 	reopened(t, fs.CrashClone(0, nil), n.Clock.Now(), top)
 }
 

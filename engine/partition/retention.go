@@ -96,7 +96,8 @@ func (p *Partition) roll(cfg *Config, now time.Time) error {
 	if !old && !gone {
 		return nil
 	}
-	if err := p.log.Roll(); err != nil {
+	// A file is sealed by the sync after the roll, and no append may ever bring one.
+	if err := errors.Join(p.log.Roll(), p.log.Flush()); err != nil {
 		return fmt.Errorf("roll %s: %w", p.id, err)
 	}
 	return nil
