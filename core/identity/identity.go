@@ -161,12 +161,13 @@ func ParseKeyFile(text []byte) (Key, error) {
 	if !ok {
 		return Key{}, fmt.Errorf("%w: it starts with another word", ErrKeyFile)
 	}
-	var seed [32]byte
-	n, err := base64.StdEncoding.Strict().Decode(seed[:], []byte(strings.TrimSuffix(body, "\n")))
-	if err != nil || n != len(seed) {
+	// Decoding allocates what the text may hold: without padding that is more
+	// than a seed.
+	seed, err := base64.StdEncoding.Strict().DecodeString(strings.TrimSuffix(body, "\n"))
+	if err != nil || len(seed) != ed25519.SeedSize {
 		return Key{}, fmt.Errorf("%w: the seed is not 32 bytes of base64", ErrKeyFile)
 	}
-	k := FromSeed(seed)
+	k := FromSeed([32]byte(seed))
 	if string(k.KeyFile()) != string(text) {
 		return Key{}, fmt.Errorf("%w: the seed has another encoding", ErrKeyFile)
 	}
