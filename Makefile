@@ -1,6 +1,7 @@
 # make build        bin/lattice, which knows its version and commit
 # make test         sets up what the tests need, then runs them all
-# make check        what a change must pass: format, vet, staticcheck, tests with invariants
+# make deps         what the tests need: kcat, Node packages, staticcheck
+# make check        what a change must pass: format, length, vet, staticcheck, tests
 # make race         the tests under the race detector
 # make crash        kill -9 rounds (ROUNDS=20)
 # make fuzz         every fuzz target for FUZZTIME (30s); PKG=./core/record for one package
@@ -11,34 +12,39 @@
 # make nightly      what takes long
 # make cover        coverage by package, and cover.html
 
-GO      ?= go
-PKG     ?= ./...
-ROUNDS  ?= 20
+GO       ?= go
+PKG      ?= ./...
+ROUNDS   ?= 20
 FUZZTIME ?= 30s
 
-MODULE  := github.com/lattice-log/lattice
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
 # Pinned: a new one is a commit of its own.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-GOFUMPT     := mvdan.cc/gofumpt@v0.12.0
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+TOOLS       := $(CURDIR)/bin/tools
 
 .PHONY: build deps test check race crash fuzz rewrite gen bench test-clients nightly cover clean
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/lattice ./cmd/lattice
 
-deps:
+deps: $(TOOLS)/staticcheck
 	scripts/deps.sh
 
-test: deps build
+# Built anew when its version here changes.
+$(TOOLS)/staticcheck: Makefile
+	GOBIN=$(TOOLS) $(GO) install $(STATICCHECK)
+	@touch $@
+
+test: build
+	scripts/deps.sh
 	$(GO) test ./...
 
-check:
-	scripts/check.sh '$(GO)' '$(GOFUMPT)' '$(STATICCHECK)'
+check: $(TOOLS)/staticcheck
+	scripts/check.sh $(TOOLS)/staticcheck
 
 race:
 	$(GO) test -race -short $(PKG)
@@ -60,7 +66,8 @@ gen:
 bench: build
 	scripts/bench.sh
 
-test-clients: deps build
+test-clients: build
+	scripts/deps.sh
 	$(GO) test -count=1 -v ./test/...
 
 nightly: check race test-clients

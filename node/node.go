@@ -83,6 +83,7 @@ func Open(ctx context.Context, cfg Config, opts Options) (_ *Node, err error) {
 	if n.lock, err = takeLock(cfg.Data); err != nil {
 		return nil, err
 	}
+	warnOfFewFiles(ctx, cfg, n.log)
 	// Left by a process that was killed: nobody listens there.
 	if err := removeInfo(cfg.Data); err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/internal/cli"
 	"github.com/lattice-log/lattice/node"
 	"github.com/lattice-log/lattice/node/settings"
@@ -89,6 +90,9 @@ func upHint(err error, cfg node.Config) error {
 		return cli.Hint(err, "lattice status --data %s, or stop it: kill %d", cfg.Data, held.PID)
 	case strings.Contains(err.Error(), "is taken by another process"):
 		return cli.Hint(err, "give another address, or port 0 for any free one: --kafka 127.0.0.1:0 --http 127.0.0.1:0")
+	}
+	if lattice.KindOf(err) == lattice.Corrupt {
+		return cli.Hint(err, "lattice verify --data %s says what is damaged", cfg.Data)
 	}
 	return err
 }
