@@ -57,6 +57,7 @@ with the other members, begins where the group is, and commits what it has print
 	fl.BoolVar(&f.skipExpired, "skip-expired", false, "go on at the start when records expired before they were read")
 	fl.BoolVarP(&f.quiet, "quiet", "q", false, "no progress")
 	a.outputChoice(cmd, "raw", "json", "kv")
+	a.completeFirst(cmd, topicNames)
 	a.clientFlags(cmd)
 	return cmd
 }

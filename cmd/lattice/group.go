@@ -95,6 +95,7 @@ func newGroupDescribe(a *app) *cobra.Command {
 		},
 	}
 	a.outputFlag(cmd)
+	a.completeFirst(cmd, groupNames)
 	a.clientFlags(cmd)
 	return cmd
 }
@@ -210,6 +211,7 @@ func newGroupReset(a *app) *cobra.Command {
 	cmd.Flags().Int32SliceVarP(&r.Partitions, "partition", "p", nil, "only these partitions")
 	cmd.Flags().BoolVar(&r.DryRun, "dry-run", false, "show what would move")
 	a.outputFlag(cmd)
+	a.completeFirst(cmd, groupNames)
 	a.clientFlags(cmd)
 	return cmd
 }
@@ -276,6 +278,7 @@ func newGroupDelete(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	a.outputFlag(cmd)
+	a.completeFirst(cmd, groupNames)
 	a.clientFlags(cmd)
 	return cmd
 }

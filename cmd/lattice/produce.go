@@ -62,6 +62,7 @@ the separator has no key.`,
 	fl.BoolVar(&f.noCreate, "no-create", false, "refuse when the topic does not exist")
 	fl.BoolVarP(&f.quiet, "quiet", "q", false, "no progress")
 	a.outputFlag(cmd)
+	a.completeFirst(cmd, topicNames)
 	a.clientFlags(cmd)
 	return cmd
 }

@@ -93,6 +93,7 @@ tlog-checkpoint), which any tool for transparency logs reads.`,
 
 func (a *app) proofFlags(cmd *cobra.Command, out *string) {
 	cmd.Flags().StringVar(out, "out", "", "write to this file instead of standard output")
+	a.completeFirst(cmd, topicNames)
 	a.clientFlags(cmd)
 }
 

@@ -179,6 +179,7 @@ func newTopicDescribe(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also show configuration that was not set")
 	a.outputFlag(cmd)
+	a.completeFirst(cmd, topicNames)
 	a.clientFlags(cmd)
 	return cmd
 }
@@ -257,6 +258,7 @@ func newTopicAlter(a *app) *cobra.Command {
 	cmd.Flags().Int32VarP(&ch.Partitions, "partitions", "p", 0, "new number of partitions, larger than now")
 	cmd.Flags().BoolVar(&ch.ValidateOnly, "dry-run", false, "check only")
 	a.outputFlag(cmd)
+	a.completeFirst(cmd, topicNames)
 	a.clientFlags(cmd)
 	return cmd
 }
@@ -287,6 +289,7 @@ func newTopicDelete(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	a.outputFlag(cmd)
+	a.completeFirst(cmd, topicNames)
 	a.clientFlags(cmd)
 	return cmd
 }
@@ -335,6 +338,7 @@ func newTopicTruncate(a *app) *cobra.Command {
 	cmd.Flags().Int32SliceVarP(&partitions, "partition", "p", nil, "only these partitions")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	a.outputFlag(cmd)
+	a.completeFirst(cmd, topicNames)
 	a.clientFlags(cmd)
 	return cmd
 }
