@@ -109,7 +109,7 @@ func Check(fs disk.FS, dataDir string, o Options) (Report, error) {
 			return c.r, fmt.Errorf("check %s: %w", dataDir, err)
 		}
 	}
-	return c.r, c.tell(dataDir, true)
+	return c.r, c.finish()
 }
 
 // CheckStore checks one store's directory, DATA/stores/<id>, without the node's
@@ -123,7 +123,7 @@ func CheckStore(fs disk.FS, dir string, o Options) (Report, error) {
 	if err := c.checkStore(dir, nil); err != nil {
 		return c.r, fmt.Errorf("check store %s: %w", dir, err)
 	}
-	return c.r, c.tell(dir, true)
+	return c.r, c.finish()
 }
 
 // listStores returns the directories of stores, and notes what belongs to nothing.
@@ -222,12 +222,20 @@ func (c *checker) list(dir string) []string {
 }
 
 // tell calls Progress when enough was read since the last time.
-func (c *checker) tell(path string, now bool) error {
-	if c.o.Progress == nil || !now && c.done-c.told < progressEvery {
+func (c *checker) tell(path string) error {
+	if c.o.Progress == nil || c.done-c.told < progressEvery {
 		return nil
 	}
 	c.told = c.done
-	return c.o.Progress(Progress{c.rel(path), c.done, c.total})
+	return c.o.Progress(Progress{c.rel(path), min(c.done, c.total), c.total})
+}
+
+// finish calls Progress for the last time. What was passed over counts as done.
+func (c *checker) finish() error {
+	if c.o.Progress == nil {
+		return nil
+	}
+	return c.o.Progress(Progress{c.root, c.total, c.total})
 }
 
 // rel returns a path below what is checked.

@@ -416,7 +416,7 @@ func (s *segWalk) passed(h record.Header) error {
 	s.r.Records += int64(h.Count)
 	s.r.Bytes += int64(h.Size())
 	s.done += int64(h.Size())
-	return s.tell(s.file, false)
+	return s.tell(s.file)
 }
 
 var errShort = errors.New("the file ends inside it")
