@@ -122,7 +122,7 @@ func storeConfig(cfg Config, key identity.Key, id lattice.StoreID, log *slog.Log
 			"retention.bytes":    number(cfg.Log.RetentionBytes),
 			"max.message.bytes":  number(cfg.Limits.BatchBytes),
 		},
-		OpenFiles:      cfg.Limits.OpenSegments,
+		OpenFiles: cfg.Limits.OpenSegments, MaxDecompressed: int(cfg.Limits.DecompressedBytes),
 		RetentionCheck: ms(cfg.Log.RetentionCheckMs),
 		NodeConfig:     kafkaConfigs(cfg),
 	}

@@ -109,7 +109,7 @@ func (p *Partition) check(b []byte, cfg *Config, now time.Time) error {
 			return err
 		}
 		if cfg.Compact {
-			if err := record.Validate(batch, record.Limits{}, record.Rules{RequireKeys: true}); err != nil {
+			if err := record.Validate(batch, p.o.Limits, record.Rules{RequireKeys: true}); err != nil {
 				return err
 			}
 		}

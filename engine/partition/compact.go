@@ -104,7 +104,7 @@ func (p *Partition) latestKeys(ctx context.Context, from int64, segs []segment.I
 			continue
 		}
 		err := p.log.Scan(s.Base, s.Next, func(b signedlog.Block) error {
-			if err := errors.Join(ctx.Err(), r.Open(b.Data, record.Limits{})); err != nil {
+			if err := errors.Join(ctx.Err(), r.Open(b.Data, p.o.Limits)); err != nil {
 				return err
 			}
 			var rec record.Record
@@ -171,7 +171,7 @@ func (p *Partition) rewrite(ctx context.Context, s segment.Info, c *compaction) 
 			out := b.Data
 			if !h.Control() {
 				var kept int
-				if buf, kept, err = f.Filter(buf[:0], b.Data, record.Limits{}, c.keep); err != nil {
+				if buf, kept, err = f.Filter(buf[:0], b.Data, p.o.Limits, c.keep); err != nil {
 					return err
 				}
 				if kept == 0 {

@@ -39,7 +39,7 @@ func (p *Partition) OffsetForTime(ctx context.Context, ms int64) (TimeOffset, er
 		if b.MaxTime < ms {
 			return nil
 		}
-		t, ok, err := firstAt(&r, b, start, func(rec record.Record) bool { return rec.Timestamp >= ms })
+		t, ok, err := firstAt(&r, p.o.Limits, b, start, func(rec record.Record) bool { return rec.Timestamp >= ms })
 		if err != nil {
 			return err
 		}
@@ -75,7 +75,7 @@ func (p *Partition) MaxTime(ctx context.Context) (TimeOffset, error) {
 		if b.MaxTime <= best.Time {
 			return nil
 		}
-		if _, _, err := firstAt(&r, b, start, func(rec record.Record) bool {
+		if _, _, err := firstAt(&r, p.o.Limits, b, start, func(rec record.Record) bool {
 			if rec.Timestamp > best.Time {
 				best = TimeOffset{rec.Offset, rec.Timestamp, b.Term}
 			}
@@ -97,8 +97,8 @@ func (p *Partition) MaxTime(ctx context.Context) (TimeOffset, error) {
 var errFound = errors.New("found")
 
 // firstAt returns the first record of a block, at start or later, that want holds for.
-func firstAt(r *record.Reader, b signedlog.Block, start int64, want func(record.Record) bool) (TimeOffset, bool, error) {
-	if err := r.Open(b.Data, record.Limits{}); err != nil {
+func firstAt(r *record.Reader, l record.Limits, b signedlog.Block, start int64, want func(record.Record) bool) (TimeOffset, bool, error) {
+	if err := r.Open(b.Data, l); err != nil {
 		return noTime, false, err
 	}
 	var rec record.Record

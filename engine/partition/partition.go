@@ -84,6 +84,7 @@ type Options struct {
 	Handles     *segment.Handles
 	Logger      *slog.Logger
 	Meta        Meta
+	Limits      record.Limits // of opening a batch: for compaction, lookup by time, proofs
 	// Evidence is put in front of proofs: the store's genesis entry and the entry
 	// that created the topic.
 	Genesis, Creation []byte

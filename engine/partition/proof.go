@@ -53,7 +53,7 @@ func (p *Partition) Prove(ctx context.Context, offset int64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prove %s at %d: %w", p.id, offset, err)
 	}
-	if _, found, err := record.FindOffset(in.Block, record.Limits{}, offset); err != nil || !found {
+	if _, found, err := record.FindOffset(in.Block, p.o.Limits, offset); err != nil || !found {
 		return nil, lattice.E(lattice.Conflict, fmt.Errorf("prove %s at %d: the batch has no such record (%v)", p.id, offset, err))
 	}
 	f, err := p.proofOf(in.Certified, proof.Record)

@@ -34,7 +34,7 @@ func powerLoss(t *testing.T, seed uint64) {
 	mem := disk.NewMem()
 	f := newFixture(t, mem)
 	top := f.topic("t", 2, map[string]string{"segment.bytes": fmt.Sprint(300 + rng.IntN(3000))})
-	acked := [2]sync.Map{} // offset -> value
+	acked := [2]sync.Map{}                // offset -> value
 	before := [2]map[int64]string{{}, {}} // what was acknowledged when the power went
 	var wg sync.WaitGroup
 	var crashed *disk.Mem

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/record"
 	"github.com/lattice-log/lattice/engine/group"
 	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/storage/disk"
@@ -82,6 +83,7 @@ func (s *Store) openPartitions(rec TopicRecord, from, to int32) ([]*partition.Pa
 			ID: tp, Store: s.info.ID, FS: s.cfg.FS, Dir: s.partitionDir(rec.ID, n),
 			Key: s.cfg.Key, Incarnation: s.info.Incarnation, Clock: s.cfg.Clock, Stamp: s.stamps.next,
 			Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger, Meta: s.cat.Meta(tp),
+			Limits:  record.Limits{MaxDecompressed: s.cfg.MaxDecompressed},
 			Genesis: s.genesis, Creation: rec.Creation,
 		}, cfg)
 		if err != nil {

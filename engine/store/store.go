@@ -48,6 +48,7 @@ type Config struct {
 	DefaultPartitions int32             // of a topic created without a number; default 4
 	MaxPartitions     int32             // of all topics together; default 20,000
 	TopicDefaults     map[string]string // topic configs that are in force unless a topic says otherwise
+	MaxDecompressed   int               // bytes that one batch may unpack to; default 64 MiB
 	OpenFiles         int               // segment files kept open; default 4,096
 	RetentionCheck    time.Duration     // how often retention and compaction run; default 5 minutes
 	Group             group.Config      // zero: group.DefaultConfig; clock, randomness and logger are filled in
