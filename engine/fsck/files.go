@@ -60,7 +60,7 @@ func (p *partCheck) listFiles() {
 			p.files.segs = append(p.files.segs, segFile{base, info.Size(), p.files.beside[fileName(base, ".compacted")]})
 		case ok && ext == ".leaves":
 			p.files.leaves = append(p.files.leaves, base)
-		case ok && (ext == ".index" || ext == ".timeindex" || ext == ".compacted"):
+		case ok && (ext == ".index" || ext == ".timeindex" || ext == ".hint" || ext == ".compacted"):
 			if !p.files.beside[fileName(base, ".log")] {
 				p.note(p.path(name), "belongs to no segment", "the next start removes it")
 			}
