@@ -94,8 +94,7 @@ func (l *Log) timesFromDisk(v view, h *handle, t times) (times, error) {
 	if n := len(entries); n > 0 {
 		e := entries[n-1]
 		last := v.base + int64(e.last)
-		p, ok, err := l.find(v, h, last)
-		if err == nil && ok && p.m.Last == last && p.m.MaxTime == e.time {
+		if l.timeEntryHolds(v, h, e) {
 			t.max, t.maxLast, t.known = e.time, last, true
 			return t, nil
 		}
@@ -113,6 +112,24 @@ func (l *Log) timesFromDisk(v view, h *handle, t times) (times, error) {
 	t = v.s.times
 	t.first, t.firstOK = first.first, true
 	return t, nil
+}
+
+// timeEntryHolds reports whether the last entry of a sealed segment's time index
+// is right, and the last: no block from there on is later. Mostly there are few.
+func (l *Log) timeEntryHolds(v view, h *handle, e timeEntry) bool {
+	last := v.base + int64(e.last)
+	p, ok, err := l.find(v, h, last)
+	if err != nil || !ok || p.m.Last != last || p.m.MaxTime != e.time {
+		return false
+	}
+	errLater := errors.New("later")
+	_, _, err = l.walkBlocks(v, h, p, p.m.Base-1, func(p place) error {
+		if p.m.MaxTime > e.time {
+			return errLater
+		}
+		return nil
+	})
+	return !errors.Is(err, errLater)
 }
 
 // timesOnDisk returns the time index of a sealed segment, nil when it is missing
@@ -189,7 +206,7 @@ func (l *Log) Drop(before int64) error {
 	l.spare = append(l.spare, spare...)
 	l.mu.Unlock()
 	for _, s := range victims {
-		for _, ext := range []string{indexExt, timeExt, compactedExt} {
+		for _, ext := range []string{indexExt, timeExt, hintExt, compactedExt} {
 			_ = disk.RemoveIfExists(l.fs, l.name(s.base, ext)) // the next Open removes it otherwise
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"io"
 	"math"
 	"slices"
@@ -15,6 +16,8 @@ import (
 const (
 	offsetEntrySize = 8
 	timeEntrySize   = 12
+	hintSize        = 24
+	hintVersion     = 1
 )
 
 // offsetEntry points at the block that ends at offset last.
@@ -32,8 +35,9 @@ type memIndex struct {
 	times   []timeEntry
 	since   int64 // bytes since the block of the last entry
 
-	// written are the entries that the files on disk have.
+	// What the files on disk have: entries, and the checksums of their bytes.
 	offsetsWritten, timesWritten int
+	offsetsSum, timesSum         uint32
 }
 
 // add takes note of the block at a position, which is behind all others.
@@ -65,14 +69,14 @@ func (x *memIndex) addTime(base int64, t *times) {
 	x.times = append(x.times, timeEntry{t.max, uint32(t.maxLast - base)})
 }
 
-// before returns the offset up to which nothing is later than ms, base-1 when
-// that is not known.
-func (x *memIndex) before(base, ms int64) int64 {
+// before returns the entry with the greatest time before ms; ok is false when
+// there is none.
+func (x *memIndex) before(ms int64) (e timeEntry, ok bool) {
 	i := sort.Search(len(x.times), func(i int) bool { return x.times[i].time >= ms })
 	if i == 0 {
-		return base - 1
+		return e, false
 	}
-	return base + int64(x.times[i-1].last)
+	return x.times[i-1], true
 }
 
 func encodeOffsets(entries []offsetEntry) []byte {
@@ -137,27 +141,58 @@ func decodeTimes(b []byte, last uint32) []timeEntry {
 }
 
 // rawIndex is what the files of an index have.
-type rawIndex struct{ offsets, times []byte }
+type rawIndex struct{ offsets, times, hint []byte }
 
 // readIndex reads the files. A missing one, or one that cannot be read, is empty.
-func (l *Log) readIndex(base int64) rawIndex {
-	offsets, _ := disk.ReadFile(l.fs, l.name(base, indexExt))
-	times, _ := disk.ReadFile(l.fs, l.name(base, timeExt))
-	return rawIndex{offsets, times}
+func (l *Log) readIndex(base int64) (r rawIndex) {
+	r.offsets, _ = disk.ReadFile(l.fs, l.name(base, indexExt))
+	r.times, _ = disk.ReadFile(l.fs, l.name(base, timeExt))
+	r.hint, _ = disk.ReadFile(l.fs, l.name(base, hintExt))
+	return r
 }
 
-// before returns what the files say about the blocks before a byte position. The
-// entries are consistent in themselves; whether they fit the blocks is not known.
-// Without any time entry the file of those may be lost, so that is no index.
+// before returns what the files say about the blocks before a byte position, as
+// far as the hint vouches for them; nothing if it does not.
 func (r rawIndex) before(end int64) memIndex {
-	x := memIndex{offsets: decodeOffsets(r.offsets, end)}
-	if n := len(x.offsets); n > 0 {
-		x.times = decodeTimes(r.times, x.offsets[n-1].last)
-	}
-	if len(x.times) == 0 {
+	offsets, times, ok := r.vouched()
+	if !ok {
 		return memIndex{}
 	}
+	x := memIndex{offsets: decodeOffsets(offsets, end)}
+	if n := len(x.offsets); n > 0 {
+		x.times = decodeTimes(times, x.offsets[n-1].last)
+	}
 	return x
+}
+
+// vouched returns the bytes that the hint has the checksums of.
+func (r rawIndex) vouched() (offsets, times []byte, ok bool) {
+	u := binary.BigEndian
+	h := r.hint
+	if len(h) != hintSize || h[0] != 'L' || h[1] != 'X' || h[2] != hintVersion || h[3] != 0 || u.Uint32(h[20:]) != checksum(0, h[:20]) {
+		return nil, nil, false
+	}
+	n, m := int64(u.Uint32(h[4:]))*offsetEntrySize, int64(u.Uint32(h[8:]))*timeEntrySize
+	if n > int64(len(r.offsets)) || m > int64(len(r.times)) {
+		return nil, nil, false
+	}
+	offsets, times = r.offsets[:n], r.times[:m]
+	return offsets, times, u.Uint32(h[12:]) == checksum(0, offsets) && u.Uint32(h[16:]) == checksum(0, times)
+}
+
+// encodeHint returns the hint for what is written of x.
+func encodeHint(x *memIndex) []byte {
+	u := binary.BigEndian
+	b := []byte{'L', 'X', hintVersion, 0}
+	b = u.AppendUint32(b, uint32(x.offsetsWritten))
+	b = u.AppendUint32(b, uint32(x.timesWritten))
+	b = u.AppendUint32(b, x.offsetsSum)
+	b = u.AppendUint32(b, x.timesSum)
+	return u.AppendUint32(b, checksum(0, b))
+}
+
+func checksum(sum uint32, b []byte) uint32 {
+	return crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), b)
 }
 
 // speaksOf reports whether the files say nothing but what x says: its first
@@ -182,7 +217,7 @@ func (l *Log) writeIndex(base int64, x *memIndex) error {
 
 // removeIndex removes the index of a segment, durably.
 func (l *Log) removeIndex(base int64) error {
-	for _, ext := range []string{indexExt, timeExt} {
+	for _, ext := range []string{hintExt, indexExt, timeExt} {
 		if err := disk.RemoveIfExists(l.fs, l.name(base, ext)); err != nil {
 			return storage("remove the index of segment %d: %w", base, err)
 		}
@@ -194,8 +229,8 @@ func (l *Log) removeIndex(base int64) error {
 }
 
 // FlushIndex writes the index entries of the active file that are only in
-// memory, so that the next Open reads less. They are hints: nothing is lost if
-// it is never called or fails.
+// memory, without a sync, so that the next Open reads less. Nothing is lost if it
+// is never called or fails.
 func (l *Log) FlushIndex() error {
 	l.syncMu.Lock()
 	defer l.syncMu.Unlock()
@@ -209,26 +244,38 @@ func (l *Log) FlushIndex() error {
 	if s == nil || x.offsetsWritten == len(x.offsets) {
 		return nil
 	}
-	if err := l.flushIndex(s.base, &x, false); err != nil {
+	err := l.flushIndex(s.base, &x, false)
+	if err == nil {
+		err = l.writeHint(s.base, &x)
+	}
+	if err != nil {
 		return err
 	}
 	l.mu.Lock()
-	s.index.timesWritten = len(x.times)
-	s.index.offsetsWritten = len(x.offsets)
-	l.mu.Unlock()
+	defer l.mu.Unlock()
+	s.index.offsetsWritten, s.index.offsetsSum = x.offsetsWritten, x.offsetsSum
+	s.index.timesWritten, s.index.timesSum = x.timesWritten, x.timesSum
 	return nil
 }
 
-// flushIndex adds to the files what they do not have of x. Entries that are there
-// stay, and the time entries are durable before the offset entries that vouch for
-// them are written: an offset entry on disk means that all times up to it are.
+// flushIndex adds to the files what they do not have of x.
 func (l *Log) flushIndex(base int64, x *memIndex, sync bool) error {
 	times := encodeTimes(x.times[x.timesWritten:])
-	if err := l.appendFile(base, timeExt, int64(x.timesWritten)*timeEntrySize, times, true); err != nil {
+	if err := l.appendFile(base, timeExt, int64(x.timesWritten)*timeEntrySize, times, sync); err != nil {
 		return err
 	}
 	offsets := encodeOffsets(x.offsets[x.offsetsWritten:])
-	return l.appendFile(base, indexExt, int64(x.offsetsWritten)*offsetEntrySize, offsets, sync)
+	if err := l.appendFile(base, indexExt, int64(x.offsetsWritten)*offsetEntrySize, offsets, sync); err != nil {
+		return err
+	}
+	x.timesWritten, x.timesSum = len(x.times), checksum(x.timesSum, times)
+	x.offsetsWritten, x.offsetsSum = len(x.offsets), checksum(x.offsetsSum, offsets)
+	return nil
+}
+
+// writeHint vouches for what was flushed.
+func (l *Log) writeHint(base int64, x *memIndex) error {
+	return l.appendFile(base, hintExt, 0, encodeHint(x), false)
 }
 
 // appendFile writes b at a position of an index file and cuts what was behind.

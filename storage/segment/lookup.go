@@ -300,26 +300,33 @@ func (l *Log) FindTime(ms int64) (m Meta, ok bool, err error) {
 }
 
 func (l *Log) findTime(v view, h *handle, ms int64) (place, bool, error) {
-	before := l.before(v, ms)
-	late := func(p place) bool { return p.m.MaxTime >= ms }
-	p, ok, err := l.search(v, h, func(e offsetEntry) bool { return v.base+int64(e.last) <= before },
-		func(p place) bool { return p.m.Last > before && late(p) })
-	if ok || err != nil {
-		return p, ok, err
-	}
-	return l.walk(v, h, offsetEntry{}, false, late) // a wrong time index led too far
+	before := l.before(v, h, ms)
+	return l.search(v, h, func(e offsetEntry) bool { return v.base+int64(e.last) <= before },
+		func(p place) bool { return p.m.Last > before && p.m.MaxTime >= ms })
 }
 
-// before returns the offset up to which the time index promises no time of ms
-// or later.
-func (l *Log) before(v view, ms int64) int64 {
+// before returns the offset up to which no block is of time ms or later, as far
+// as the time index knows: one before the first offset when it knows nothing. An
+// entry counts if the block it names is as late as it says.
+func (l *Log) before(v view, h *handle, ms int64) int64 {
 	l.mu.RLock()
 	now, x := viewOf(v.s), v.s.index
 	l.mu.RUnlock()
 	if !now.inMemory {
 		x = memIndex{times: l.timesOnDisk(v)}
 	}
-	return x.before(v.base, ms)
+	e, ok := x.before(ms)
+	if !ok {
+		return v.base - 1
+	}
+	last := v.base + int64(e.last)
+	if !now.inMemory {
+		p, ok, err := l.find(v, h, last)
+		if err != nil || !ok || p.m.Last != last || p.m.MaxTime != e.time {
+			return v.base - 1
+		}
+	}
+	return last
 }
 
 // FindMaxTime returns the first block that has the greatest timestamp of all;

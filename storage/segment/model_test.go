@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/storage/disk"
@@ -50,7 +49,7 @@ type model struct {
 	synced int64            // offset up to which Sync reported success
 	head   Resume           // what an engine would have saved
 	tried  map[int64][]item // blocks of failed appends, by base
-	gapped []int64          // bases of segments whose replacement failed or not: old or new
+	gone   []item           // blocks that a failed replacement may have taken away
 }
 
 func newModel(t fataler, fs *disk.Mem, opt Options, seed uint64) *model {
@@ -112,6 +111,10 @@ func (m *model) recovered(rec Recovery, tail []item) {
 	m.next = m.l.Next()
 	m.term = max(m.term, m.head.Term)
 	m.synced = m.head.Next
+	m.items = append(without(m.items, m.gone), m.gone...) // the crash may have undone it, too
+	slices.SortFunc(m.items, func(a, b item) int { return byBase(a, b.m.Base) })
+	m.settle()
+	m.gone = nil
 }
 
 func byBase(it item, base int64) int { return int(min(max(it.m.Base-base, -1), 1)) }
@@ -222,7 +225,13 @@ func (m *model) replace() error {
 			}
 		}
 	}
-	err = m.l.Replace(in.Base, func(w io.Writer) error {
+	return m.replaceBy(in.Base, keep, gone)
+}
+
+// replaceBy replaces a segment's blocks by keep, which leaves out gone.
+func (m *model) replaceBy(base int64, keep, gone []item) error {
+	m.t.Helper()
+	err := m.l.Replace(base, func(w io.Writer) error {
 		for _, it := range keep {
 			if _, err := w.Write(it.b); err != nil {
 				return err
@@ -230,16 +239,38 @@ func (m *model) replace() error {
 		}
 		return nil
 	})
+	m.gone = gone
 	if err != nil {
-		m.wantKind("replace", err, lattice.Storage, lattice.Conflict)
-		if !strings.Contains(err.Error(), "sync") { // the old file is still there
-			return err
-		}
+		m.wantKind("replace", err, lattice.Storage)
+		m.settle()
+		return err
 	}
-	m.items = slices.DeleteFunc(m.items, func(it item) bool {
-		return slices.ContainsFunc(gone, func(g item) bool { return g.m.Base == it.m.Base })
+	m.items = without(m.items, gone)
+	m.gone = nil
+	return nil
+}
+
+func without(items, gone []item) []item {
+	return slices.DeleteFunc(slices.Clone(items), func(it item) bool {
+		return slices.ContainsFunc(gone, func(g item) bool { return g.m == it.m })
 	})
-	return err
+}
+
+// settle finds out whether a failed replacement took place.
+func (m *model) settle() {
+	m.t.Helper()
+	if len(m.gone) == 0 {
+		return
+	}
+	defer m.fs.SetFault(nil)
+	m.fs.SetFault(nil)
+	_, b, err := m.l.Read(m.gone[0].m.Base, nil)
+	if err != nil && lattice.KindOf(err) != lattice.NotYet {
+		m.t.Fatalf("read after a failed replacement: %v", err)
+	}
+	if err != nil || !bytes.Equal(b, m.gone[0].b) {
+		m.items = without(m.items, m.gone)
+	}
 }
 
 // crash takes the power away, and opens what is left.

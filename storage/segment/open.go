@@ -117,7 +117,7 @@ func (l *Log) list() ([]file, error) {
 		case ext == compactedExt:
 			marked[base] = true
 			beside = append(beside, name)
-		case ext == indexExt || ext == timeExt || ext == newExt:
+		case ext == indexExt || ext == timeExt || ext == hintExt || ext == newExt:
 			beside = append(beside, name)
 		}
 	}

@@ -386,7 +386,7 @@ func (r *recovery) cutFile(f file, c *Cut) error {
 		err = l.fs.Rename(name, l.fs.PathJoin(l.dir, side))
 		c.Saved = append(c.Saved, side)
 	}
-	for _, ext := range []string{indexExt, timeExt, compactedExt} {
+	for _, ext := range []string{indexExt, timeExt, hintExt, compactedExt} {
 		err = errors.Join(err, disk.RemoveIfExists(l.fs, l.name(f.base, ext)))
 	}
 	if err != nil {

@@ -7,6 +7,7 @@
 //	00000000000000000000.log        blocks, back to back, nothing between
 //	00000000000000000000.index      sparse: where the block that ends at an offset begins
 //	00000000000000000000.timeindex  sparse: the greatest timestamp up to an offset
+//	00000000000000000000.hint       vouches for the indexes of the file that is written to
 //	00000000000000000000.compacted  empty; the blocks may have gaps between them
 //	recycle-0                       a dropped file, to be written over
 //	cut-00000000000000000512        bytes that recovery cut off the log's end
@@ -28,9 +29,17 @@
 //	+----------+------+     the file's first offset: all later times come later
 //
 // with strictly rising times, written with the .index entries and once more when
-// the file is sealed. The files carry no checksum and no version, because Kafka's
+// the file is sealed. These files carry no checksum and no version, because Kafka's
 // do not: every lookup checks that an entry points at the block it names, and
-// what is missing or wrong is rebuilt from the blocks.
+// what is missing or wrong is rebuilt from the blocks. But Open must not read all
+// of the last file to know its times. So whenever that file's indexes are written,
+// so is a hint, without which they are not believed:
+//
+//	0      2     3      4          8        12        16       20    24
+//	+------+-----+------+----------+--------+---------+--------+-----+
+//	| "LX" | ver | zero | entries of .index | crc32c of those  | crc |
+//	|      | 1   |      | and of .timeindex | entries' bytes   |     |
+//	+------+-----+------+----------+--------+---------+--------+-----+
 //
 // Behind the blocks the file that is written to has room: zeros, or the old bytes
 // of a recycled file. They are never taken for data, because a block counts only
@@ -223,6 +232,7 @@ type Log struct {
 	syncedOff int64
 	newNames  bool // names in dir that are not durable
 	spare     []spareFile
+	stopping  bool // the next seal is of a file that may be opened again
 	closed    bool
 }
 
@@ -280,6 +290,7 @@ const (
 	logExt       = ".log"
 	indexExt     = ".index"
 	timeExt      = ".timeindex"
+	hintExt      = ".hint"
 	compactedExt = ".compacted"
 	newExt       = ".log.new"
 	recyclePre   = "recycle-"

@@ -142,6 +142,14 @@ func (l *Log) seal(s *segment) error {
 		s.index = x
 	}
 	l.newNames = true
+	if l.stopping && err == nil {
+		err = l.writeHint(s.base, &x)
+	} else {
+		err = disk.RemoveIfExists(l.fs, l.name(s.base, hintExt))
+	}
+	if err != nil { // the next Open reads more, or removes it
+		l.opt.Logger.Debug("segment hint", "dir", l.dir, "segment", s.base, "error", err)
+	}
 	return nil
 }
 
@@ -249,6 +257,9 @@ func (l *Log) Close() error {
 	switch {
 	case s == nil:
 	case s.end > 0:
+		l.mu.Lock()
+		l.stopping = true
+		l.mu.Unlock()
 		l.roll(s) // which the sync seals; Open decides anew whether it is appended to
 	default:
 		_ = l.fs.Truncate(l.name(s.base, logExt), 0) // room for an append that failed
