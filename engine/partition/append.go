@@ -7,6 +7,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/record"
+	"github.com/lattice-log/lattice/internal/invariant"
 	"github.com/lattice-log/lattice/storage/segment"
 )
 
@@ -179,6 +180,7 @@ func (p *Partition) write(b []byte, appendTime int64) (base, end int64, dup bool
 		return 0, 0, false, fmt.Errorf("append to %s at %d: %w", p.id, base, err)
 	}
 	p.terms = p.terms.add(term, base)
+	invariant.Check(p.terms.at(base) == term, "%s: offset %d is in term %d, not %d", p.id, base, p.terms.at(base), term)
 	for _, h := range s.heads {
 		p.producers.wrote(h)
 	}

@@ -8,6 +8,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/merkle"
+	"github.com/lattice-log/lattice/internal/invariant"
 	"github.com/lattice-log/lattice/storage/head"
 	"github.com/lattice-log/lattice/storage/segment"
 )
@@ -174,6 +175,7 @@ func (l *Log) publish(start, end int64) error {
 		Origin: l.o.Origin, Size: l.edge.Size(), Root: l.edge.Root(), Start: start, End: end,
 		Term: t.Term, Grant: t.Grant, Incarnation: t.Incarnation, Time: now,
 	}
+	invariant.Check(l.hashed == end && start <= end, "%s: hashed to %d, head for %d to %d", l.o.Origin, l.hashed, start, end)
 	if err := l.seg.FlushIndex(); err != nil {
 		return err
 	}

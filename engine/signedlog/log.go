@@ -48,6 +48,7 @@ import (
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/identity"
 	"github.com/lattice-log/lattice/core/merkle"
+	"github.com/lattice-log/lattice/internal/invariant"
 	"github.com/lattice-log/lattice/internal/tick"
 	"github.com/lattice-log/lattice/storage/disk"
 	"github.com/lattice-log/lattice/storage/head"
@@ -214,6 +215,7 @@ func (l *Log) Append(metas []segment.Meta, sizes []int, data []byte) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	invariant.Check(metas[0].Base == l.written, "%s: append at %d, the log ends at %d", l.o.Origin, metas[0].Base, l.written)
 	l.written = metas[len(metas)-1].Last + 1
 	l.writtenBytes += int64(len(data))
 	return nil
@@ -295,6 +297,7 @@ func (l *Log) syncOnce() {
 	} else {
 		l.failed = nil
 		l.synced = max(l.synced, target)
+		invariant.Check(l.synced <= l.written, "%s: synced to %d, written to %d", l.o.Origin, l.synced, l.written)
 		due = l.takeDue()
 		seen = l.see(bytes)
 		l.dueLocked()

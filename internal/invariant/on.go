@@ -1,0 +1,6 @@
+//go:build invariants
+
+package invariant
+
+// Enabled reports whether checks are compiled in.
+const Enabled = true
