@@ -287,23 +287,32 @@ func (l *Log) dropSpares() error {
 	return err
 }
 
-// Replace puts other blocks, which write produces, in the place of a sealed
-// segment's: a subset of its offsets, rising. After a crash the old file is
-// there or the new one. Spans taken before read the old one.
+// Replace puts other blocks, which write produces, in the place of a full
+// segment's: a subset of its offsets, rising. All of them must lie before the place
+// that Open will resume from. After a crash the old file is there or the new one,
+// after an error of Kind Storage, too, and the call can be repeated. Spans taken
+// before read the old one. Kind Conflict: the segment is still appended to.
 func (l *Log) Replace(base int64, write func(io.Writer) error) error {
 	l.houseMu.Lock()
 	defer l.houseMu.Unlock()
 	v, ok := l.segmentAt(base)
 	l.mu.RLock()
-	isSealed, closed := ok && v.s.state == sealed, l.closed
+	isClosing, isSealed, closed := ok && v.s.state == closing, ok && v.s.state == sealed, l.closed
 	l.mu.RUnlock()
+	if isClosing && !closed {
+		end, _ := l.End()
+		if err := l.Sync(end); err != nil {
+			return fmt.Errorf("replace segment %d: %w", base, err)
+		}
+		isSealed = true
+	}
 	switch {
 	case closed:
 		return ErrClosed
 	case !ok:
 		return lattice.E(lattice.NotFound, fmt.Errorf("replace segment %d: there is none", base))
 	case !isSealed:
-		return lattice.E(lattice.Conflict, fmt.Errorf("replace segment %d: it is not sealed", base))
+		return lattice.E(lattice.Conflict, fmt.Errorf("replace segment %d: it is still appended to", base))
 	}
 	s, x, err := l.writeNew(v, write)
 	if err == nil {
