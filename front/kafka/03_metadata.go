@@ -99,6 +99,7 @@ func (c *conn) topicMetadata(t store.Topic, ops int32) kmsg.MetadataResponseTopi
 	out := kmsg.NewMetadataResponseTopic()
 	out.Topic = kmsg.StringPtr(t.Name)
 	out.TopicID = t.ID
+	out.IsInternal = internalName(t.Name)
 	out.AuthorizedOperations = ops
 	self := []int32{c.srv.nodeID()}
 	for i := range t.Partitions {

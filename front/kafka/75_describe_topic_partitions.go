@@ -44,7 +44,7 @@ func (c *conn) describeTopicPartitions(_ *request, req *kmsg.DescribeTopicPartit
 			return resp
 		}
 		last := min(t.Partitions, first+left)
-		out.TopicID = t.ID
+		out.TopicID, out.IsInternal = t.ID, internalName(t.Name)
 		out.AuthorizedOperations = topicOperations
 		for i := first; i < last; i++ {
 			out.Partitions = append(out.Partitions, s.describedPartition(t, i))

@@ -47,7 +47,7 @@ func (d *direct) runner() func(frame []byte) {
 	return func(b []byte) {
 		f := d.srv.bufs.get(len(b))
 		f.b = append(f.b, b...)
-		d.srv.frames.take(int64(len(b)), 0)
+		d.srv.frames.try(int64(len(b)))
 		if err := c.dispatch(f); err != nil {
 			panic(err)
 		}

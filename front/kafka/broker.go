@@ -54,6 +54,16 @@ func validName(name string) bool {
 	return true
 }
 
+// internalName reports the names that Kafka keeps for itself. Nothing of ours
+// lives there, but tools that copy topics from elsewhere rely on the mark.
+func internalName(name string) bool {
+	switch name {
+	case "__consumer_offsets", "__transaction_state", "__share_group_state":
+		return true
+	}
+	return false
+}
+
 // deref returns what p points to, "" for nil.
 func deref(p *string) string {
 	if p == nil {

@@ -65,27 +65,58 @@ func (p *buffers) put(b *buffer) {
 	p.pools[class].Put(b)
 }
 
-// budget bounds the bytes of all frames held at once. The zero value with max
-// set is ready. Safe for concurrent use.
+// budget bounds the bytes of all frames held at once. Safe for concurrent use.
+//
+// A frame takes its share step by step, as it arrives. Frames that hold a part
+// and wait for more could wait for each other for ever, so that one of them at a
+// time, whoever is in the lane, may go beyond the limit until it is whole.
 type budget struct {
 	max     int64
 	used    atomic.Int64
-	waiters atomic.Int32 // who gives looks here first; raised before the waiter's last try
+	waiters atomic.Int32  // who gives looks here first; raised before the waiter's last try
+	lane    chan struct{} // holds one token while the lane is taken
 
 	mu    sync.Mutex
 	woken chan struct{} // closed and replaced when bytes are given back
 }
 
-// take reserves n bytes, and waits for room up to timeout. One taker is let in
-// when nothing at all is held, however much it wants.
-func (g *budget) take(n int64, timeout time.Duration) bool {
-	if g.try(n) {
+func newBudget(max int64) *budget { return &budget{max: max, lane: make(chan struct{}, 1)} }
+
+// share is what one frame holds of a budget.
+type share struct {
+	of     *budget
+	held   int64
+	inLane bool
+}
+
+// take adds n bytes to the share, and waits for room up to timeout or until stop
+// closes.
+func (s *share) take(n int64, timeout time.Duration, stop <-chan struct{}) bool {
+	g := s.of
+	if s.inLane {
+		g.used.Add(n)
+		s.held += n
 		return true
 	}
+	if !g.try(n) && !s.wait(n, timeout, stop) {
+		return false
+	}
+	s.held += n
+	return true
+}
+
+// wait takes n bytes as soon as there is room or, for a frame of which a part is
+// here, the lane is free.
+func (s *share) wait(n int64, timeout time.Duration, stop <-chan struct{}) bool {
+	g := s.of
 	g.waiters.Add(1)
 	defer g.waiters.Add(-1)
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
+	var lane chan<- struct{}
+	if s.held > 0 {
+		lane = g.lane
+	}
 	for {
 		g.mu.Lock()
 		if g.woken == nil {
@@ -98,10 +129,31 @@ func (g *budget) take(n int64, timeout time.Duration) bool {
 		}
 		select {
 		case <-woken:
+		case lane <- struct{}{}:
+			s.inLane = true
+			g.used.Add(n)
+			return true
 		case <-deadline.C:
+			return false
+		case <-stop:
 			return false
 		}
 	}
+}
+
+// whole says that the frame needs no more: it leaves the lane.
+func (s *share) whole() {
+	if s.inLane {
+		s.inLane = false
+		<-s.of.lane
+	}
+}
+
+// drop returns all of the share.
+func (s *share) drop() {
+	s.whole()
+	s.of.give(s.held)
+	s.held = 0
 }
 
 func (g *budget) try(n int64) bool {

@@ -31,41 +31,53 @@ func TestClassOf(t *testing.T) {
 	})
 }
 
-// TestBudget takes more than there is, from many sides, and never holds more.
+// TestBudget takes more than there is, from many sides. Each frame comes in two
+// parts, so that all can be stuck half way: one at a time goes beyond the limit.
 func TestBudget(t *testing.T) {
-	g := &budget{max: 100}
+	g := newBudget(100)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	held := int64(0)
+	count := func(n int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if held += n; held > 100+60 {
+			t.Errorf("%d held of 100 and one frame", held)
+		}
+	}
 	for range 50 {
 		wg.Go(func() {
 			for range 20 {
-				if !g.take(30, time.Minute) {
-					t.Error("no room")
-					return
+				s := share{of: g}
+				for range 2 {
+					if !s.take(30, time.Minute, nil) {
+						t.Error("no room")
+						return
+					}
+					count(30)
+					runtime.Gosched()
 				}
-				mu.Lock()
-				if held += 30; held > 100 {
-					t.Errorf("%d held of 100", held)
-				}
-				mu.Unlock()
-				runtime.Gosched()
-				mu.Lock()
-				held -= 30
-				mu.Unlock()
-				g.give(30)
+				s.whole()
+				count(-60)
+				s.drop()
 			}
 		})
 	}
 	wg.Wait()
-	if !g.take(1000, 0) {
-		t.Error("nothing is held, and a large request is refused")
+	all := share{of: g}
+	if !all.take(1000, 0, nil) {
+		t.Error("nothing is held, and a large frame is refused")
 	}
-	if g.take(1, time.Millisecond) {
+	if (&share{of: g}).take(1, time.Millisecond, nil) {
 		t.Error("more than the limit")
 	}
-	g.give(1000)
-	if used := g.used.Load(); used != 0 {
-		t.Errorf("%d left", used)
+	stop := make(chan struct{})
+	close(stop)
+	if (&share{of: g}).take(1, time.Hour, stop) {
+		t.Error("stopped, and taken all the same")
+	}
+	all.drop()
+	if used := g.used.Load(); used != 0 || len(g.lane) != 0 {
+		t.Errorf("%d left, %d in the lane", used, len(g.lane))
 	}
 }

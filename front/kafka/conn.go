@@ -32,6 +32,7 @@ type conn struct {
 	// moved now and then and not with each frame.
 	deadline time.Time
 	prefix   [4]byte // owned by run
+	room     share   // owned by run: of the frame that is being read
 
 	mu       sync.Mutex
 	moved    sync.Cond // the queue got shorter, the writer ended, or the connection closed
@@ -126,14 +127,13 @@ func (c *conn) readFrame() (*buffer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !c.srv.frames.take(int64(size), c.srv.cfg.ReadTimeout) {
-		return nil, fmt.Errorf("frame of %d bytes: no room in MaxBufferedBytes: %w", size, errLimit)
-	}
+	c.room = share{of: c.srv.frames}
 	frame, err := c.readBody(size)
 	if err != nil {
-		c.srv.frames.give(int64(size))
+		c.room.drop()
 		return nil, fmt.Errorf("read a frame of %d bytes: %w", size, err)
 	}
+	c.room.whole()
 	c.srv.metrics.bytesIn.Add(float64(size + len(c.prefix)))
 	return frame, nil
 }
@@ -173,23 +173,32 @@ func (c *conn) readLength() (int, error) {
 	return size, nil
 }
 
-// A frame's buffer holds what was received and one step more, so that a length
-// is not believed before the bytes are here.
+// A frame's buffer holds what was received and one step more, and so does its
+// share of the server's budget: a length is not believed before the bytes are here.
 const (
 	firstStep = 64 << 10
 	nextStep  = 1 << 20
 )
 
+// readBody reads size bytes, for which it takes room. The caller returns that.
 func (c *conn) readBody(size int) (*buffer, error) {
-	f := c.srv.bufs.get(min(size, firstStep))
-	for len(f.b) < size {
-		if len(f.b) == cap(f.b) {
-			grown := c.srv.bufs.get(min(size, len(f.b)+max(len(f.b), nextStep)))
-			grown.b = append(grown.b, f.b...)
-			c.srv.bufs.put(f)
-			f = grown
+	var f *buffer
+	held := 0
+	for f == nil || len(f.b) < size {
+		if f == nil || len(f.b) == held {
+			step := firstStep
+			if f != nil {
+				step = max(held, nextStep)
+			}
+			step = min(step, size-held)
+			if !c.room.take(int64(step), c.srv.cfg.ReadTimeout, c.draining) {
+				c.srv.bufs.put(f)
+				return nil, fmt.Errorf("no room in MaxBufferedBytes: %w", errLimit)
+			}
+			held += step
+			f = c.grow(f, held)
 		}
-		n, err := c.nc.Read(f.b[len(f.b):min(size, cap(f.b))])
+		n, err := c.nc.Read(f.b[len(f.b):held])
 		f.b = f.b[:len(f.b)+n]
 		if len(f.b) == size {
 			break
@@ -202,11 +211,24 @@ func (c *conn) readBody(size int) (*buffer, error) {
 			return nil, err
 		}
 		// The rest is on its way, or the peer stalls: no longer than ReadTimeout.
-		if now := time.Now(); c.deadline.Sub(now) > c.srv.cfg.ReadTimeout || len(f.b) == cap(f.b) {
+		if now := time.Now(); c.deadline.Sub(now) > c.srv.cfg.ReadTimeout || len(f.b) == held {
 			c.setDeadline(now.Add(c.srv.cfg.ReadTimeout))
 		}
 	}
 	return f, nil
+}
+
+// grow returns a buffer that holds n bytes and begins with those of f, if any.
+func (c *conn) grow(f *buffer, n int) *buffer {
+	if f != nil && cap(f.b) >= n {
+		return f
+	}
+	grown := c.srv.bufs.get(n)
+	if f != nil {
+		grown.b = append(grown.b, f.b...)
+		c.srv.bufs.put(f)
+	}
+	return grown
 }
 
 // setDeadline moves the read deadline, but never takes back a nudge.

@@ -84,7 +84,7 @@ func (d *direct) do(t testing.TB, key, version int16, body []byte) (answer []byt
 	}
 	frame := d.srv.bufs.get(len(b) + len(body))
 	frame.b = append(append(frame.b, b...), body...)
-	d.srv.frames.take(int64(len(frame.b)), 0)
+	d.srv.frames.try(int64(len(frame.b)))
 
 	nc := &sink{}
 	c := newConn(d.srv, nc, context.Background(), make(chan struct{}))
@@ -227,7 +227,7 @@ func FuzzHeader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		frame := d.srv.bufs.get(len(b))
 		frame.b = append(frame.b, b...)
-		d.srv.frames.take(int64(len(b)), 0)
+		d.srv.frames.try(int64(len(b)))
 		c := newConn(d.srv, &sink{}, context.Background(), make(chan struct{}))
 		_ = c.dispatch(frame) // a refusal is fine
 		c.hurry()

@@ -455,3 +455,41 @@ func (f *fixture) pendingRequests() (n int) {
 	}
 	return n
 }
+
+// TestClaimsHoldNoBudget opens connections that claim large frames and send
+// little: others go on at once.
+func TestClaimsHoldNoBudget(t *testing.T) {
+	f := newFixture(t, Config{MaxRequestBytes: 64 << 20, MaxBufferedBytes: 64 << 20})
+	topic := f.topic("t", 1)
+	for range 20 {
+		c := f.dial()
+		c.raw(append([]byte{0x03, 0xf0, 0, 0}, make([]byte, 100)...))
+	}
+	c := f.dial()
+	c.SetDeadline(time.Now().Add(20 * time.Second)) // less than the ReadTimeout of the others
+	for range 3 {
+		if p := c.produce(topic, 9, 0, batch(record.None, strings.Repeat("x", 900_000))); p.ErrorCode != 0 {
+			t.Fatal(p.ErrorCode)
+		}
+	}
+	// A whole large frame comes through, grown step by step.
+	if p := c.produce(topic, 9, 0, batch(record.None, strings.Repeat("x", 20<<20))); p.ErrorCode != 10 {
+		t.Errorf("20 MiB: %d, want MESSAGE_TOO_LARGE", p.ErrorCode)
+	}
+}
+
+// TestBudgetMakesReadersWait lets one large frame through at a time.
+func TestBudgetMakesReadersWait(t *testing.T) {
+	f := newFixture(t, Config{MaxRequestBytes: 4 << 20, MaxBufferedBytes: 4 << 20})
+	topic := f.topic("t", 1, "max.message.bytes", "5000000")
+	done := make(chan int16, 8)
+	for range cap(done) {
+		c := f.dial()
+		go func() { done <- c.produce(topic, 9, 0, batch(record.None, strings.Repeat("x", 3_000_000))).ErrorCode }()
+	}
+	for range cap(done) {
+		if code := <-done; code != 0 {
+			t.Errorf("error %d", code)
+		}
+	}
+}

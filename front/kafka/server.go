@@ -25,7 +25,7 @@ type Server struct {
 	metrics *metrics
 
 	bufs     buffers
-	frames   budget
+	frames   *budget
 	requests sync.Pool // *request
 	produces sync.Pool // *produceOp
 	fetches  sync.Pool // *fetchOp
@@ -47,7 +47,7 @@ func New(cfg Config, st *store.Store) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, store: st, groups: st.Groups(), apis: newAPITable(),
-		frames: budget{max: cfg.MaxBufferedBytes},
+		frames: newBudget(cfg.MaxBufferedBytes),
 		conns:  map[*conn]struct{}{}, byAddr: map[netip.Addr]int{},
 	}
 	m, err := newMetrics(cfg.Metrics, s.apis)
