@@ -334,6 +334,9 @@ func (m *Mem) Rename(oldname, newname string) error {
 		if n == nil {
 			return &os.LinkError{Op: "rename", Old: oldname, New: newname, Err: os.ErrNotExist}
 		}
+		if to.children[last] == n {
+			return nil // two names of one file: rename(2) leaves both
+		}
 		if from == to {
 			to.change(nameOp{gone: []string{old}, name: last, node: n})
 			return nil
