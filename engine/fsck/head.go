@@ -25,12 +25,11 @@ type headState struct {
 func (p *partCheck) readHead() {
 	path := p.path("head")
 	b, err := disk.ReadFile(p.fs, path)
-	if err != nil {
-		if !disk.IsNotExist(err) {
-			p.damage(path, "unreadable", "%v", err)
-		} else if len(p.files.segs) > 0 {
-			p.damage(path, "head missing", "nothing says how far the log is signed")
-		}
+	switch {
+	case disk.IsNotExist(err):
+		b = make([]byte, head.FileSize) // the first checkpoint makes the file
+	case err != nil:
+		p.damage(path, "unreadable", "%v", err)
 		return
 	}
 	if len(b) != head.FileSize {

@@ -179,6 +179,11 @@ func (l *Log) publish(start, end int64) error {
 	if err := l.seg.FlushIndex(); err != nil {
 		return err
 	}
+	if l.head == nil {
+		if _, err := l.openHead(true); err != nil {
+			return err
+		}
+	}
 	seq, err := l.head.Write(head.Slot{
 		Pos: l.hashedAt, Next: end, Start: start, Term: l.term, Body: c.Body(), Edge: l.edge.Range().Hashes(),
 	})

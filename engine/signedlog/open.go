@@ -36,11 +36,10 @@ func Open(o Options, s Settings) (*Log, error) {
 		return nil, err
 	}
 	l := &Log{o: o, set: s, leafSeg: -1, edge: merkle.NewAppender(merkle.Range{})}
-	h, st, err := head.Open(o.FS, o.FS.PathJoin(o.Dir, "head"))
+	st, err := l.openHead(false)
 	if err != nil {
 		return nil, err
 	}
-	l.head = h
 	if st.Damaged != nil {
 		o.Logger.Warn("head is damaged; resuming from the checkpoint before", "log", o.Origin, "err", st.Damaged)
 	}
@@ -65,6 +64,18 @@ func Open(o Options, s Settings) (*Log, error) {
 		}
 	}
 	return l, nil
+}
+
+// openHead opens the head file; only with make, it makes one: a log that nobody
+// wrote to has none.
+func (l *Log) openHead(make bool) (head.State, error) {
+	name := l.o.FS.PathJoin(l.o.Dir, "head")
+	if _, err := l.o.FS.Stat(name); !make && disk.IsNotExist(err) {
+		return head.State{}, nil
+	}
+	h, st, err := head.Open(l.o.FS, name)
+	l.head = h
+	return st, err
 }
 
 // openSegments opens the blocks and makes what was found behind the checkpoint
