@@ -103,7 +103,7 @@ type File struct {
 }
 
 // Open opens the head file called name, or makes an empty one that is durable
-// under its name, and returns the newest valid slot.
+// under its name, and returns the newest valid slot, which is durable then.
 func Open(fs disk.FS, name string) (*File, State, error) {
 	info, err := fs.Stat(name)
 	if disk.IsNotExist(err) || err == nil && info.Size() == 0 {
@@ -118,7 +118,17 @@ func Open(fs disk.FS, name string) (*File, State, error) {
 	if err != nil {
 		return nil, State{}, err
 	}
-	return h, h.load(b), nil
+	st := h.load(b)
+	if st.OK && len(st.Slot.Note) == 0 {
+		// It may be in the page cache only: written, but not synced when the
+		// process ended. Whoever acts on it relies on it. A note is written
+		// after the sync, so with one, this is not needed.
+		at := h.live * SlotSize
+		if err := h.write(b[at:at+SlotSize], at, vfs.File.SyncData); err != nil {
+			return nil, State{}, lattice.E(lattice.Storage, fmt.Errorf("make head %d durable: %w", st.Slot.Seq, err))
+		}
+	}
+	return h, st, nil
 }
 
 // read returns the file's bytes. What a file that was cut short does not have
