@@ -62,6 +62,7 @@ func OpenLeaves(fs disk.FS, dir string) (l *Leaves, damaged, err error) {
 		n, err := l.count(last)
 		if err == nil {
 			l.next = l.files[last].first + n
+			l.dirty[l.files[last].base], l.names = true, true // by a process that ended before its sync, perhaps
 			break
 		}
 		if lattice.KindOf(err) != lattice.Corrupt {
@@ -175,13 +176,11 @@ func (l *Leaves) Begin(base int64, first uint64) error {
 	if err := l.removeFrom(n); err != nil {
 		return fmt.Errorf("begin the leaves of segment %d: %w", base, err)
 	}
-	l.names = true
-	f, err := l.fs.Create(l.name(base), disk.Category)
-	if err == nil {
-		_, err = f.Write(EncodeLeavesHeader(base, first))
-		err = errors.Join(err, f.Close())
+	if err := l.syncFiles(); err != nil { // so that only the last file can have unsynced records
+		return fmt.Errorf("begin the leaves of segment %d: %w", base, err)
 	}
-	if err != nil {
+	l.names = true
+	if err := create(l.fs, l.name(base), EncodeLeavesHeader(base, first)); err != nil {
 		return storage("begin the leaves of segment %d: %w", base, err)
 	}
 	l.files = append(l.files, leavesFile{base, first, true})
@@ -370,17 +369,24 @@ func (l *Leaves) Drop(base int64) error {
 func (l *Leaves) Sync() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, base := range slices.Sorted(maps.Keys(l.dirty)) {
-		if err := update(l.fs, l.name(base), vfs.File.Sync); err != nil {
-			return storage("sync the leaves of segment %d: %w", base, err)
-		}
-		delete(l.dirty, base)
+	if err := l.syncFiles(); err != nil {
+		return err
 	}
 	if l.names {
 		if err := disk.SyncDir(l.fs, l.dir); err != nil {
 			return storage("sync %s: %w", l.dir, err)
 		}
 		l.names = false
+	}
+	return nil
+}
+
+func (l *Leaves) syncFiles() error {
+	for _, base := range slices.Sorted(maps.Keys(l.dirty)) {
+		if err := update(l.fs, l.name(base), vfs.File.Sync); err != nil {
+			return storage("sync the leaves of segment %d: %w", base, err)
+		}
+		delete(l.dirty, base)
 	}
 	return nil
 }

@@ -55,6 +55,7 @@ func OpenLevels(fs disk.FS, dir string) (l *Levels, damaged, err error) {
 			continue
 		}
 		l.n[level] = uint64(info.Size()-levelHead) / uint64(hashSize)
+		l.dirty[level], l.names = true, true // by a process that ended before its sync, perhaps
 	}
 	return l, lattice.E(lattice.Corrupt, damaged), nil
 }
@@ -98,26 +99,26 @@ func (l *Levels) Append(level uint, hashes ...lattice.Hash) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, at := l.n[level], int64(0)
+	n := l.n[level]
 	var b []byte
-	if n == 0 {
-		b = encodeLevel(level)
-		l.names = true
-	} else {
-		at = levelHead + int64(n)*int64(hashSize)
-	}
 	for _, h := range hashes {
 		b = append(b, h[:]...)
 	}
-	l.dirty[level] = true
-	err := update(l.fs, l.name(level), func(f vfs.File) error {
-		_, err := f.WriteAt(b, at)
-		return err
-	})
+	var err error
+	if n == 0 { // a new file, whatever was under the name
+		l.names = true
+		err = create(l.fs, l.name(level), append(encodeLevel(level), b...))
+	} else {
+		err = update(l.fs, l.name(level), func(f vfs.File) error {
+			_, err := f.WriteAt(b, levelHead+int64(n)*int64(hashSize))
+			return err
+		})
+	}
 	if err != nil {
 		return storage("append %d hashes to tree level %d: %w", len(hashes), level, err)
 	}
 	l.n[level] = n + uint64(len(hashes))
+	l.dirty[level] = true
 	return nil
 }
 

@@ -156,6 +156,16 @@ func update(fs vfs.FS, name string, f func(vfs.File) error) error {
 	return errors.Join(f(file), file.Close())
 }
 
+// create writes a new file in the place of what was there, without a sync.
+func create(fs vfs.FS, name string, b []byte) error {
+	f, err := fs.Create(name, disk.Category)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Close())
+}
+
 // readAt reads len(b) bytes at a position. A shorter file is Corrupt.
 func readAt(fs vfs.FS, name string, b []byte, at int64) error {
 	f, err := fs.Open(name)
