@@ -142,7 +142,7 @@ func (l *Log) seal(s *segment) error {
 		s.index = x
 	}
 	l.newNames = true
-	if l.stopping && err == nil {
+	if l.stopping && err == nil && s == l.segs[len(l.segs)-1] {
 		err = l.writeHint(s.base, &x)
 	} else {
 		err = disk.RemoveIfExists(l.fs, l.name(s.base, hintExt))
