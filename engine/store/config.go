@@ -55,27 +55,31 @@ type topicConfig struct {
 	apply func(c *partition.Config, v string) error
 }
 
+// long is a config that is a whole number of at least lo.
+func long(lo int64, set func(c *partition.Config, n int64)) func(*partition.Config, string) error {
+	return func(c *partition.Config, v string) error {
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil || n < lo {
+			return fmt.Errorf("%q: want a whole number of at least %d", v, lo)
+		}
+		set(c, n)
+		return nil
+	}
+}
+
+// only is a config of which this node has the named values alone.
+func only(want ...string) func(*partition.Config, string) error {
+	return func(_ *partition.Config, v string) error {
+		if !slices.Contains(want, v) {
+			return fmt.Errorf("%q: this node has %s only", v, strings.Join(want, ", "))
+		}
+		return nil
+	}
+}
+
 // topicConfigs returns the table, sorted by name. Values are Kafka's where the
 // name is Kafka's; ours begin with "lattice.".
 func topicConfigs() []topicConfig {
-	long := func(lo int64, set func(c *partition.Config, n int64)) func(*partition.Config, string) error {
-		return func(c *partition.Config, v string) error {
-			n, err := strconv.ParseInt(v, 10, 64)
-			if err != nil || n < lo {
-				return fmt.Errorf("%q: want a whole number of at least %d", v, lo)
-			}
-			set(c, n)
-			return nil
-		}
-	}
-	only := func(want ...string) func(*partition.Config, string) error {
-		return func(_ *partition.Config, v string) error {
-			if !slices.Contains(want, v) {
-				return fmt.Errorf("%q: this node has %s only", v, strings.Join(want, ", "))
-			}
-			return nil
-		}
-	}
 	return []topicConfig{
 		{"cleanup.policy", "list", "delete", "What happens to old records: delete (by retention), compact (keep the last of each key), or both.", applyCleanup},
 		{"compression.type", "string", "producer", "Batches are stored as the producer compressed them.", only("producer")},
@@ -251,7 +255,9 @@ func describe(defaults, set map[string]string) []ConfigEntry {
 	var out []ConfigEntry
 	for _, t := range topicConfigs() {
 		e := ConfigEntry{Name: t.name, Value: t.def, Default: t.def, Source: "default", Type: t.kind, Doc: t.doc}
-		if v, ok := defaults[t.name]; ok {
+		// A node's configuration always says all: what it leaves as it is counts
+		// as default, or clients would show it for every topic.
+		if v, ok := defaults[t.name]; ok && v != t.def {
 			e.Value, e.Default, e.Source = v, v, "node"
 		}
 		if v, ok := set[t.name]; ok {

@@ -97,7 +97,11 @@ func (c *conn) nodeConfigs() []store.ConfigEntry {
 		{Name: "max.connections.per.ip", Value: fmt.Sprint(cfg.MaxConnectionsPerAddress), Type: "int", Source: "node", Doc: "Connections of one address at once."},
 		{Name: "connections.max.idle.ms", Value: fmt.Sprint(cfg.IdleTimeout.Milliseconds()), Type: "long", Source: "node", Doc: "An idle connection is closed after this."},
 	}
-	entries := slices.Clone(c.srv.store.NodeConfig())
+	// What the node is configured with says more than what came of it here, but
+	// for addresses: those may be left to the node, or be port 0.
+	entries := slices.DeleteFunc(slices.Clone(c.srv.store.NodeConfig()), func(e store.ConfigEntry) bool {
+		return e.Name == "listeners" || e.Name == "advertised.listeners"
+	})
 	for _, e := range own {
 		e.ReadOnly = true
 		if !slices.ContainsFunc(entries, func(o store.ConfigEntry) bool { return o.Name == e.Name }) {

@@ -68,7 +68,7 @@ func (c *conn) run(drain time.Duration) {
 	c.mu.Unlock()
 	c.srv.forget(c)
 	switch {
-	case err == nil, errors.Is(err, io.EOF), errors.Is(err, errDraining), errors.Is(err, net.ErrClosed):
+	case errors.Is(err, io.EOF), errors.Is(err, errDraining), errors.Is(err, net.ErrClosed):
 	default:
 		c.srv.metrics.dropped.Inc()
 		c.srv.log.DebugContext(c.ctx, "kafka: connection closed", slog.String("peer", c.addr.String()), slog.Any("err", err))

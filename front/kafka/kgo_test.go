@@ -137,7 +137,8 @@ func TestKgoGroups(t *testing.T) {
 			f.topic("t", 4)
 			ctx := testContext(t)
 			if kip848 {
-				ctx = context.WithValue(ctx, "opt_in_kafka_next_gen_balancer_beta", true) //nolint:staticcheck // the client's own name for it
+				//lint:ignore SA1029 the client's own name for it
+				ctx = context.WithValue(ctx, "opt_in_kafka_next_gen_balancer_beta", true)
 			}
 			member := func() *kgo.Client {
 				return f.kgo(kgo.WithContext(ctx), kgo.ConsumerGroup("g"), kgo.ConsumeTopics("t"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
