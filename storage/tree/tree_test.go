@@ -193,12 +193,7 @@ func TestLeavesModel(t *testing.T) {
 				if err := l.Sync(); err != nil {
 					t.Fatal(err)
 				}
-				if c := openLeaves(t, fs.CrashClone(0, nil)); c.Next() != uint64(len(recs)) {
-					t.Fatalf("after a crash %d, synced %d", c.Next(), len(recs))
-				}
-			}
-			if len(l.Segments()) != len(segs) {
-				t.Fatalf("segments %v, want %v", l.Segments(), segs)
+				checkLeaves(t, openLeaves(t, fs.CrashClone(0, nil)), recs, start)
 			}
 			checkLeaves(t, l, recs, start)
 			if n := len(segs); n > 0 && segs[n-1].first < len(recs) {
