@@ -65,6 +65,8 @@ type Meta interface {
 	PutStatement(base int64, signed []byte) error
 	// Settle drops all statements about the file at base but the newest.
 	Settle(base int64) error
+	// DropStatements drops those about files that began before offset before.
+	DropStatements(before int64) error
 	// CleanedTo and PutCleanedTo keep how far compaction has come.
 	CleanedTo() (int64, error)
 	PutCleanedTo(offset int64) error

@@ -43,7 +43,19 @@ func (p *Partition) truncate(ctx context.Context, before int64) (int64, error) {
 		return start, fmt.Errorf("truncate %s at %d: %w", p.id, before, err)
 	}
 	p.waiters.all(false)
+	if err := p.dropStatements(); err != nil {
+		return before, fmt.Errorf("truncate %s at %d: %w", p.id, before, err)
+	}
 	return before, nil
+}
+
+// dropStatements forgets what was signed about files that are gone.
+func (p *Partition) dropStatements() error {
+	_, _, first := p.log.Bounds()
+	if segs := p.log.State().Segments; len(segs) > 0 {
+		first = segs[0].Base
+	}
+	return p.o.Meta.DropStatements(first)
 }
 
 // Tidy does what is due: saves the producer state when much was appended since.

@@ -85,7 +85,7 @@ func (l *Log) openSegments(st head.State) error {
 	switch {
 	case st.OK:
 		resume = segment.Resume{Pos: st.Slot.Pos, Next: st.Slot.Next, Term: st.Slot.Term, Start: st.Slot.Start}
-	case st.Damaged == nil && l.neverSigned():
+	case (st.Damaged == nil || st.First) && l.neverSigned():
 		resume.Term = -1 // from offset 0: a file of later ones lost what came before it in a power cut
 	}
 	seg, rec, err := segment.Open(l.o.FS, l.o.Dir, segment.Options{
@@ -126,7 +126,7 @@ func (l *Log) restore(st head.State) error {
 	if !st.OK {
 		l.hashed = l.seg.Start()
 		l.hashedAt = segment.Pos{Segment: l.hashed}
-		if l.hashed != 0 || st.Damaged != nil && l.written > 0 {
+		if l.hashed != 0 || st.Damaged != nil && !st.First && l.written > 0 {
 			l.Damage(0, max(l.hashed, 1), errors.New("no head says what came before the first block"))
 			return nil
 		}

@@ -132,6 +132,10 @@ func (s *Store) removeFiles(id lattice.TopicID) error {
 	if err := s.cfg.FS.RemoveAll(s.topicDir(id)); err != nil {
 		return lattice.E(lattice.Storage, fmt.Errorf("remove the files of topic %s: %w", id, err))
 	}
+	// Durable before the mark goes, or a power cut brings back files that nobody knows.
+	if err := disk.SyncDir(s.cfg.FS, s.cfg.FS.PathDir(s.topicDir(id))); err != nil && !disk.IsNotExist(err) {
+		return lattice.E(lattice.Storage, err)
+	}
 	return s.cat.Forget(id)
 }
 

@@ -108,3 +108,21 @@ func (m *partitionMeta) Settle(base int64) error {
 	}
 	return m.db.Commit(b, true)
 }
+
+func (m *partitionMeta) DropStatements(before int64) error {
+	prefix := m.key(keyState)
+	b := m.db.Batch()
+	err := m.db.Iterate(prefix, func(k, _ []byte) error {
+		if len(k) != len(prefix)+16 {
+			return lattice.E(lattice.Corrupt, fmt.Errorf("catalogue: statement key %x", k))
+		}
+		if int64(binary.BigEndian.Uint64(k[len(prefix):])) < before {
+			b.Delete(k)
+		}
+		return nil
+	})
+	if err != nil || b.Empty() {
+		return err
+	}
+	return m.db.Commit(b, true)
+}

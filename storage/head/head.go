@@ -87,6 +87,7 @@ type State struct {
 	Slot    Slot
 	OK      bool  // there is a valid slot; false for a new or wholly damaged file
 	Damaged error // a slot is neither valid nor empty: Slot may be one write old. Kind Corrupt
+	First   bool  // one slot is damaged and the other empty: no write but the first was ever begun
 }
 
 // File is a head file. It is opened for each use, because most logs are idle.
@@ -149,10 +150,12 @@ func (h *File) read() ([]byte, error) {
 // load chooses the newest valid slot and where the next write goes.
 func (h *File) load(b []byte) State {
 	var st State
+	empty := 0
 	for i := range 2 {
 		s, err := Decode(b[i*SlotSize : (i+1)*SlotSize])
 		switch {
 		case errors.Is(err, errEmpty):
+			empty++
 		case err != nil:
 			st.Damaged = errors.Join(st.Damaged, fmt.Errorf("slot %d: %w", i, err))
 		case !st.OK || s.Seq > st.Slot.Seq:
@@ -162,6 +165,7 @@ func (h *File) load(b []byte) State {
 		}
 	}
 	if st.Damaged != nil {
+		st.First = empty == 1
 		st.Damaged = lattice.E(lattice.Corrupt, fmt.Errorf("head: %w", st.Damaged))
 		h.seq++ // the damaged slot may have had the next number
 	}

@@ -52,6 +52,7 @@ type DB struct {
 	dir     string
 	db      *pebble.DB
 	reserve uint64
+	reading bool // opened to read: there is nothing to write out
 	failed  atomic.Pointer[error]
 	closed  atomic.Bool
 }
@@ -263,13 +264,21 @@ func (d *DB) Checkpoint(dir string) error {
 	return nil
 }
 
-// Close closes the store. Batches committed without sync are written out. No
-// method may be running.
+// Close closes the store. Batches committed without sync are written out, and
+// what is only in the journal goes into checksummed tables: pebble takes a damaged
+// journal for a torn one and says nothing of what it held. No method may be
+// running.
 func (d *DB) Close() error {
 	if d.closed.Swap(true) {
 		return nil
 	}
-	if err := guard(d.db.Close); err != nil {
+	flush := func() error {
+		if d.reading || d.Failed() != nil {
+			return nil // there is nothing to save that was acknowledged
+		}
+		return d.db.Flush()
+	}
+	if err := errors.Join(guard(flush), guard(d.db.Close)); err != nil {
 		return lattice.E(lattice.Storage, fmt.Errorf("close kv %s: %w", d.dir, err))
 	}
 	return nil

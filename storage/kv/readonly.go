@@ -44,7 +44,7 @@ func OpenReadOnly(fs disk.FS, dir string, opt Options) (*DB, error) {
 	if err != nil {
 		return nil, lattice.E(kindOf(err), fmt.Errorf("open kv %s to read: %w", dir, err))
 	}
-	d := &DB{fs: ro, dir: dir, db: db}
+	d := &DB{fs: ro, dir: dir, db: db, reading: true}
 	v, ok, err := d.get(versionKey())
 	switch {
 	case err != nil:
