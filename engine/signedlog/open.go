@@ -85,6 +85,9 @@ func (l *Log) openSegments(st head.State) error {
 	switch {
 	case st.OK:
 		resume = segment.Resume{Pos: st.Slot.Pos, Next: st.Slot.Next, Term: st.Slot.Term, Start: st.Slot.Start}
+		if resume == (segment.Resume{}) {
+			resume.Term = -1 // the head of an empty log: what follows begins at offset 0
+		}
 	case (st.Damaged == nil || st.First) && l.neverSigned():
 		resume.Term = -1 // from offset 0: a file of later ones lost what came before it in a power cut
 	}
