@@ -161,7 +161,7 @@ func FuzzParseKeyFile(f *testing.F) {
 	f.Add(good)
 	f.Add(append(bytes.Clone(good), '\n'))
 	f.Add(bytes.Replace(good, []byte("="), []byte("\n"), 1))
-	f.Add(bytes.Replace(good, []byte("M="), []byte("N="), 1)) // other trailing bits
+	f.Add(bytes.Replace(good, []byte("M="), []byte("N="), 1))                  // other trailing bits
 	f.Add(append([]byte("lattice-key-v1 "), bytes.Repeat([]byte("A"), 45)...)) // more bytes than a seed
 	f.Add(append([]byte("lattice-key-v1 "), append(bytes.Repeat([]byte("A"), 44), '\n')...))
 	f.Fuzz(func(t *testing.T, text []byte) {

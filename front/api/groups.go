@@ -151,7 +151,7 @@ func mustBeEmpty(s *store.Store, name string) error {
 		return nil
 	}
 	if err == nil && len(d.Members) > 0 {
-		err = lattice.E(lattice.Conflict, hinted(fmt.Errorf("it has %d members", len(d.Members)), "stop the members first, see lattice group describe"))
+		err = lattice.E(lattice.Conflict, hinted(fmt.Errorf("it has members: %d", len(d.Members)), "stop the members first, see lattice group describe"))
 	}
 	return groupError(name, err)
 }
@@ -283,7 +283,10 @@ func owned(s *store.Store, a *pb.Assignment) ([]lattice.TopicPartition, error) {
 // peerOf returns the caller's address, for people.
 func peerOf(ctx context.Context) string {
 	if info, ok := connect.CallInfoForHandlerContext(ctx); ok {
-		return info.Peer().Addr
+		if addr := info.Peer().Addr; addr != "" && addr != "@" {
+			return addr
+		}
+		return "local" // over the node's own socket, which has no address
 	}
 	return ""
 }

@@ -149,15 +149,6 @@ func (hs *Handles) drop(s *segment) (busy bool) {
 	return busy
 }
 
-// forget closes the segment's file as soon as nobody uses it, without saying
-// that the name is gone.
-func (hs *Handles) forget(s *segment) {
-	hs.mu.Lock()
-	shut := hs.kill(s)
-	hs.mu.Unlock()
-	closeAll(shut)
-}
-
 // forgetIndex closes the segment's index, which was or will be written anew.
 func (hs *Handles) forgetIndex(s *segment) {
 	hs.mu.Lock()

@@ -32,7 +32,6 @@ type recovery struct {
 
 	next int64 // offset that the next block must begin with
 	term int32
-	err  error // of onTail
 }
 
 func (r *recovery) damaged(from, to int64, format string, args ...any) {

@@ -18,8 +18,7 @@ func script(m *model) []func() error {
 		}
 		return err
 	}
-	var drop func() error
-	drop = func() error { return m.drop(m.head.Next / 3) }
+	drop := func() error { return m.drop(m.head.Next / 3) }
 	var keep, gone []item
 	var base int64 = -1
 	replace := func() error {
