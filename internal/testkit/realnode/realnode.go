@@ -200,6 +200,16 @@ func (n *Node) RSS(t testing.TB) int64 {
 	return 0
 }
 
+// Files counts the descriptors that the process has open.
+func (n *Node) Files(t testing.TB) int {
+	t.Helper()
+	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.PID))
+	if err != nil {
+		t.Fatalf("the node's open files: %v; its last lines:\n%s", err, n.log)
+	}
+	return len(all)
+}
+
 // tail keeps the last bytes written to it.
 type tail struct {
 	mu  sync.Mutex
