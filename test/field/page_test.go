@@ -1,0 +1,85 @@
+//go:build field
+
+package field
+
+import (
+	"fmt"
+	"strings"
+)
+
+// result is a row: the version of what was run, and a cell for each case. A
+// tool has one, named works.
+type result struct {
+	version string
+	cells   map[string]string
+}
+
+// render makes the page. results has, for each row, its version and what was
+// found.
+func render(results map[string]*result) string {
+	var w strings.Builder
+	w.WriteString(`# Kafka clients, as they are
+
+Written by scripts/test-field.sh, which runs each of these clients as a process against a node that is a process too, and
+fails when a cell would say less than before. kcat, franz-go and kafkajs are tested by test/clients with every change.
+
+| client | language | version |`)
+	for _, c := range cases {
+		w.WriteString(" " + c.name + " |")
+	}
+	w.WriteString("\n|---|---|---|" + strings.Repeat("---|", len(cases)) + "\n")
+	for _, e := range roster {
+		r := results[e.name]
+		fmt.Fprintf(&w, "| %s | %s | %s |", e.name, e.lang, r.version)
+		for _, c := range cases {
+			fmt.Fprintf(&w, " %s |", r.cells[c.name])
+		}
+		w.WriteString("\n")
+	}
+	w.WriteString("\nThe cases:\n\n")
+	for _, c := range cases {
+		fmt.Fprintf(&w, "- %s: %s\n", c.name, c.says)
+	}
+	w.WriteString("\nGroups were tried with: ")
+	for i, e := range roster {
+		if i > 0 {
+			w.WriteString("; ")
+		}
+		w.WriteString(e.name + " " + strings.Join(e.groups, ", "))
+	}
+	w.WriteString(". server is the protocol of KIP-848.\n")
+	w.WriteString(remarks())
+	w.WriteString("\n## Kafka's own tools\n\n| tool | version | result |\n|---|---|---|\n")
+	for _, tool := range tools {
+		r := results[tool]
+		fmt.Fprintf(&w, "| %s | %s | %s |\n", tool, r.version, r.cells["works"])
+	}
+	return w.String()
+}
+
+// remarks lists what is nothing for a client and what it says in its own way.
+func remarks() string {
+	var w strings.Builder
+	for _, e := range roster {
+		for _, c := range cases {
+			if why := e.lacks[c.name]; why != "" {
+				fmt.Fprintf(&w, "- %s, %s: %s\n", e.name, c.name, why)
+			}
+		}
+		if e.blurs {
+			fmt.Fprintf(&w, "- %s shows empty keys and values as null\n", e.name)
+		}
+		if len(e.without) > 0 {
+			fmt.Fprintf(&w, "- %s has no call to %s\n", e.name, strings.Join(e.without, ", "))
+		}
+		for _, m := range mistakes {
+			if says, ok := e.own[m.name]; ok {
+				fmt.Fprintf(&w, "- %s, errors, %s: %s\n", e.name, m.name, says)
+			}
+		}
+	}
+	if w.Len() == 0 {
+		return ""
+	}
+	return "\nWhat a dash means, and what a client says in its own way:\n\n" + w.String()
+}

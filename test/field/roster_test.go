@@ -1,0 +1,125 @@
+// Package field has no code of its own. Its tests run the rest of the field of
+// Kafka clients, as processes, against a node that is a process too: what
+// test/clients is for the clients of every day, this is for all the others.
+//
+//	kafka-clients, Kafka's own tools                 ../java
+//	kafka-python, aiokafka, confluent-kafka          ../python
+//	sarama, kafka-go                                 ../go-clients
+//	@confluentinc/kafka-javascript                   ../node
+//	rdkafka                                          ../rust
+//
+// They need Maven, PyPI and so on, and minutes: with the build tag "field",
+// which scripts/test-field.sh sets, they run and write docs/protocol/clients.md.
+// Without it, only the test that this page says what the roster says.
+package field
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const page = "../../docs/protocol/clients.md"
+
+// cases are the columns of the page, in order, with what each says.
+var cases = []struct{ name, says string }{
+	{"admin", "create a topic with configs, describe, list, read and alter its configs, add partitions, delete it"},
+	{"none", "records without compression: content, headers, order of each key, acknowledged offsets, read back"},
+	{"gzip", "the same with gzip, and stored as gzip"},
+	{"snappy", "the same with snappy"},
+	{"lz4", "the same with lz4"},
+	{"zstd", "the same with zstd"},
+	{"read", "read what another client wrote: every codec, null and empty keys, values and headers"},
+	{"time", "seek by time: before, at, between and after the records"},
+	{"group", "a group: a second member joins while records arrive and leaves, every record is seen, offsets are committed, read, deleted"},
+	{"idempotent", "records are written by an idempotent producer"},
+	{"large", "a batch of exactly max.message.bytes is taken, one byte more is MESSAGE_TOO_LARGE; 5 MB there and back"},
+	{"errors", "existing, unknown and misnamed topics, wrong partitions, replicas and configs, an offset beyond the end, an unknown group"},
+}
+
+// entry is a client of the roster.
+type entry struct {
+	name, lang string
+	// groups are the ways to share partitions that its members know.
+	groups []string
+	// lacks says why a case is nothing for this client.
+	lacks map[string]string
+	// blurs: it shows what is empty as null.
+	blurs bool
+	// without are the things that it has no call for: see request.
+	without []string
+	// own are the mistakes that the client reports in its own way, without a
+	// code of Kafka's, and what it says instead.
+	own map[string]string
+}
+
+var roster = []entry{
+	{name: "kafka-clients", lang: "Java", groups: []string{"range", "cooperative-sticky", "server"}, own: map[string]string{
+		"write to an unknown topic": "a timeout, whose cause is UnknownTopicOrPartitionException",
+	}},
+	{name: "kafka-python", lang: "Python", groups: []string{"range", "roundrobin", "sticky"}, own: map[string]string{
+		"configs of an unknown topic": "no configs, and no error",
+		"write to an unknown topic":   "a timeout",
+	}},
+	{name: "aiokafka", lang: "Python", groups: []string{"range", "roundrobin", "sticky"}, without: []string{"forget"}},
+	{name: "confluent-kafka", lang: "Python", groups: []string{"range", "cooperative-sticky", "server"}, own: map[string]string{
+		"read beyond the end": "_AUTO_OFFSET_RESET of librdkafka",
+	}},
+	{name: "sarama", lang: "Go", groups: []string{"range", "roundrobin", "sticky"}},
+	{name: "kafka-go", lang: "Go", groups: []string{"range", "roundrobin"}, without: []string{"trim"}, blurs: true, lacks: map[string]string{
+		"idempotent": "it has no idempotent producer",
+	}},
+}
+
+// tools are Kafka's own command-line tools: the rows of the page's second table.
+var tools = []string{
+	"TopicCommand", "ConfigCommand", "ConsoleProducer", "ConsoleConsumer", "ConsumerGroupCommand", "GroupsCommand",
+	"GetOffsetShell", "DeleteRecordsCommand", "VerifiableProducer", "VerifiableConsumer", "ProducerPerformance",
+	"ConsumerPerformance", "EndToEndLatency", "BrokerApiVersionsCommand", "FeatureCommand", "DumpLogSegments",
+}
+
+// TestPage fails when the page is not of this roster: every client has a row
+// and every cell says that it passed, or that it is nothing for this client.
+func TestPage(t *testing.T) {
+	b, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(b)
+	for _, e := range roster {
+		row, ok := rowOf(text, e.name)
+		if !ok {
+			t.Errorf("the page has no row for %s; run scripts/test-field.sh", e.name)
+			continue
+		}
+		for i, c := range cases {
+			want := "ok"
+			if e.lacks[c.name] != "" {
+				want = "-"
+			}
+			if got := row[i+3]; got != want {
+				t.Errorf("%s, %s: the page says %q, want %q; run scripts/test-field.sh", e.name, c.name, got, want)
+			}
+		}
+	}
+	for _, tool := range tools {
+		if row, ok := rowOf(text, tool); !ok || !slices.Contains(row, "ok") {
+			t.Errorf("the page does not say that %s passed; run scripts/test-field.sh", tool)
+		}
+	}
+}
+
+// rowOf returns the cells of the row that begins with a name.
+func rowOf(text, name string) ([]string, bool) {
+	for line := range strings.Lines(text) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		if cells[0] == name && len(cells) > 1 {
+			return cells, true
+		}
+	}
+	return nil, false
+}
