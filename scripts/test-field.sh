@@ -15,7 +15,7 @@ need() {
 	done
 }
 
-need go java javac mvn python3
+need go java javac mvn python3 node npm cargo
 (
 	cd test/java
 	if [ ! -f target/classpath ] || [ pom.xml -nt target/classpath ]; then
@@ -31,4 +31,18 @@ need go java javac mvn python3
 		touch .venv/done
 	fi
 )
+(
+	cd test/node/platformatic
+	if [ ! -f node_modules/.package-lock.json ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
+		npm ci --no-audit --no-fund --loglevel=error
+		touch node_modules/.package-lock.json
+	fi
+)
+(
+	cd test/node/confluent
+	if [ ! -f node_modules/.librdkafka/done ] || [ package-lock.json -nt node_modules/.librdkafka/done ]; then
+		./build.sh || { tail -20 build.log >&2; exit 1; }
+	fi
+)
+(cd test/rust && cargo build -q)
 exec go test -tags field -count=1 -timeout 30m "$@" ./test/field

