@@ -53,8 +53,11 @@ func (c *conn) metadata(r *request, req *kmsg.MetadataRequest) kmsg.Response {
 		none := kmsg.NewMetadataResponseTopic()
 		none.ErrorCode = s.code(err)
 		none.Topic, none.TopicID = want.Topic, want.TopicID
-		if r.version < 12 && none.Topic == nil {
+		switch {
+		case r.version < 12 && none.Topic == nil:
 			none.Topic = kmsg.StringPtr("") // null is legal from version 12
+		case r.version >= 12 && want.TopicID != [16]byte{}:
+			none.Topic = nil
 		}
 		none.AuthorizedOperations = notAsked
 		resp.Topics = append(resp.Topics, none)
@@ -62,10 +65,11 @@ func (c *conn) metadata(r *request, req *kmsg.MetadataRequest) kmsg.Response {
 	return resp
 }
 
-// findTopic looks a topic up, by id when there is no name, and makes it if told to.
+// findTopic looks a topic up, by id if there is one, and makes it if told to.
+// Beside an id, Java sends an empty name and others none.
 func (c *conn) findTopic(name *string, id lattice.TopicID, create bool) (store.Topic, error) {
 	s := c.srv
-	if name == nil {
+	if name == nil || id != (lattice.TopicID{}) {
 		t, ok := s.store.TopicByID(id)
 		if !ok {
 			return t, kerr.UnknownTopicID
