@@ -250,6 +250,12 @@ func editList(now, op, arg string) (string, error) {
 	return strings.Join(items, ","), nil
 }
 
+// DescribeConfig lists every topic config with what is in force for a topic
+// that sets these, whether it exists or not.
+func (s *Store) DescribeConfig(set map[string]string) []ConfigEntry {
+	return describe(s.cfg.TopicDefaults, set)
+}
+
 // describe lists every topic config with what is in force.
 func describe(defaults, set map[string]string) []ConfigEntry {
 	var out []ConfigEntry

@@ -45,7 +45,7 @@ func (c *conn) createTopics(_ *request, req *kmsg.CreateTopicsRequest) kmsg.Resp
 		if out.ErrorCode, out.ErrorMessage = s.fail(err); err == nil {
 			out.TopicID = t.ID
 			out.NumPartitions, out.ReplicationFactor = t.Partitions, 1
-			out.Configs = s.createdConfigs(t)
+			out.Configs = createdConfigs(s.store.DescribeConfig(t.Config))
 		}
 		resp.Topics = append(resp.Topics, out)
 	}
@@ -121,13 +121,10 @@ func (s *Server) onlyHere(replicas []int32) error {
 	return nil
 }
 
-// createdConfigs lists a new topic's configs; none when it was only validated.
-func (s *Server) createdConfigs(t store.Topic) []kmsg.CreateTopicsResponseTopicConfig {
-	entries, err := s.store.TopicConfig(t.ID)
-	if err != nil {
-		return nil
-	}
-	var out []kmsg.CreateTopicsResponseTopicConfig
+// createdConfigs lists a new topic's configs, also when it was only validated:
+// Java takes null for a fault.
+func createdConfigs(entries []store.ConfigEntry) []kmsg.CreateTopicsResponseTopicConfig {
+	out := make([]kmsg.CreateTopicsResponseTopicConfig, 0, len(entries))
 	for i := range entries {
 		e := &entries[i]
 		cfg := kmsg.NewCreateTopicsResponseTopicConfig()
