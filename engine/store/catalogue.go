@@ -65,6 +65,7 @@ const (
 	keyTopic    = 't' // t | topic id              -> TopicRecord, JSON after a version byte
 	keyDropped  = 'd' // d | topic id              -> empty
 	keyOffset   = 'o' // o | group.Key             -> group.Value
+	keyPending  = 'q' // q | group.PendingKey      -> group.Value
 	keyCounter  = 'c' // c                         -> u64, producer ids handed out
 	keyClock    = 'h' // h                         -> u64, bound of the hybrid clock
 	keyGrant    = 'g' // g | topic, partition, term -> signed grant

@@ -23,6 +23,11 @@ type (
 		Key   group.Key
 		Value group.Value
 	}
+	// PendingRecord is an offset that waits for the end of a transaction.
+	PendingRecord struct {
+		Key   group.PendingKey
+		Value group.Value
+	}
 	// CounterRecord is how many producer ids were handed out.
 	CounterRecord struct{ Next uint64 }
 	// ClockRecord bounds the hybrid clock.
@@ -76,6 +81,13 @@ func DecodeRecord(key, value []byte) (any, error) {
 		}
 		v, err := group.ParseValue(value)
 		return OffsetRecord{k, v}, err
+	case keyPending:
+		k, err := group.ParsePendingKey(rest)
+		if err != nil {
+			return nil, err
+		}
+		v, err := group.ParseValue(value)
+		return PendingRecord{k, v}, err
 	case keyCounter, keyClock:
 		if len(rest) != 0 || len(value) != 8 {
 			return nil, badRecord(key, "no number")

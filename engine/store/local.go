@@ -168,7 +168,7 @@ func (l *local) PutClockBound(bound uint64) error {
 	return l.db.Commit(b, true)
 }
 
-// Load and Apply are group.Offsets.
+// Load, LoadPending and Apply are group.Offsets.
 
 func (l *local) Load(yield func(group.Key, group.Value) error) error {
 	return l.db.Iterate([]byte{keyOffset}, func(k, v []byte) error {
@@ -184,10 +184,27 @@ func (l *local) Load(yield func(group.Key, group.Value) error) error {
 	})
 }
 
+func (l *local) LoadPending(yield func(group.PendingKey, group.Value) error) error {
+	return l.db.Iterate([]byte{keyPending}, func(k, v []byte) error {
+		key, err := group.ParsePendingKey(k[1:])
+		if err != nil {
+			return err
+		}
+		val, err := group.ParseValue(v)
+		if err != nil {
+			return fmt.Errorf("offset of group %q, %s, in a transaction: %w", key.Group, key.TopicPartition, err)
+		}
+		return yield(key, val)
+	})
+}
+
 func (l *local) Apply(changes []group.Change) error {
 	b := l.db.Batch()
 	for _, c := range changes {
 		k := c.Key.AppendTo([]byte{keyOffset})
+		if c.Pending {
+			k = group.PendingKey{Key: c.Key, Producer: c.Producer}.AppendTo([]byte{keyPending})
+		}
 		if c.Value == nil {
 			b.Delete(k)
 			continue
