@@ -9,6 +9,7 @@ import (
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/engine/group"
+	"github.com/lattice-log/lattice/engine/txn"
 	"github.com/lattice-log/lattice/storage/disk"
 	"github.com/lattice-log/lattice/storage/kv"
 )
@@ -166,6 +167,29 @@ func (l *local) PutClockBound(bound uint64) error {
 	b := l.db.Batch()
 	b.Set([]byte{keyClock}, binary.BigEndian.AppendUint64(nil, bound))
 	return l.db.Commit(b, true)
+}
+
+// LoadTransactions and PutTransactions are txn.Records.
+
+func (l *local) LoadTransactions(yield func(txn.Transaction) error) error {
+	return l.db.Iterate([]byte{keyTxn}, func(k, v []byte) error {
+		t, err := txn.Parse(string(k[1:]), v)
+		if err != nil {
+			return fmt.Errorf("catalogue: %w", err)
+		}
+		return yield(t)
+	})
+}
+
+func (l *local) PutTransactions(put []txn.Transaction, gone []string, sync bool) error {
+	b := l.db.Batch()
+	for _, t := range put {
+		b.Set(append([]byte{keyTxn}, t.ID...), t.AppendTo(nil))
+	}
+	for _, id := range gone {
+		b.Delete(append([]byte{keyTxn}, id...))
+	}
+	return l.db.Commit(b, sync)
 }
 
 // Load, LoadPending and Apply are group.Offsets.
