@@ -215,14 +215,21 @@ func (m *Manager) stall(e *entry, why error) {
 	for _, ask := range parked {
 		ask()
 	}
-	m.mu.Lock()
-	closed := m.closed
-	m.mu.Unlock()
-	if closed {
-		return
+	if m.isClosed() {
+		return // the next start takes it up
 	}
 	m.cfg.Logger.Error("a transaction's end could not be written everywhere; trying again", "id", e.id, "err", why)
-	m.cfg.Clock.AfterFunc(m.cfg.Retry, func() { m.finish(e, func(Transaction, error) {}) })
+	m.cfg.Clock.AfterFunc(m.cfg.Retry, func() {
+		if !m.isClosed() {
+			m.finish(e, func(Transaction, error) {})
+		}
+	})
+}
+
+func (m *Manager) isClosed() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.closed
 }
 
 // forget removes the ids that nobody has used for long.
