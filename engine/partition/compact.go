@@ -102,7 +102,7 @@ func (p *Partition) compactable(cfg *Config, now time.Time, cleaned int64) (segs
 func (p *Partition) abortedIn(from, to int64) func(record.Header) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return isAborted(p.producers.txns.within(from, to))
+	return InAborted(p.producers.txns.within(from, to))
 }
 
 // latestKeys returns the last offset of each key in the files from offset from on,

@@ -105,9 +105,12 @@ func (t *transactions) drop(start int64) {
 	t.aborted = slices.Delete(t.aborted, 0, i)
 }
 
-// isAborted returns a function that tells the batches of these transactions from
+// InAborted returns a function that tells the batches of these transactions from
 // others.
-func isAborted(all []Aborted) func(record.Header) bool {
+func InAborted(all []Aborted) func(record.Header) bool {
+	if len(all) == 0 {
+		return func(record.Header) bool { return false }
+	}
 	byProducer := map[int64][]Aborted{}
 	for _, a := range all {
 		byProducer[a.ProducerID] = append(byProducer[a.ProducerID], a)

@@ -139,7 +139,7 @@ func TestFoldOfStoredBytes(t *testing.T) {
 	if got := ps.txns.within(0, 10); len(got) != 1 || got[0].First != 4 || got[0].Marker != 5 || len(ps.txns.open) != 0 {
 		t.Errorf("aborted %+v, open %v", got, ps.txns.open)
 	}
-	aborted := isAborted(ps.txns.aborted)
+	aborted := InAborted(ps.txns.aborted)
 	h, _ := record.ParseHeader(data)
 	m, _ := record.ParseHeader(end)
 	if !aborted(h) || aborted(m) {
