@@ -20,7 +20,8 @@ const TxnTimeout = 20 * time.Hour
 type Producer struct {
 	N *Node
 	txn.Request
-	seq map[lattice.TopicPartition]int32
+	Timeout time.Duration // of its transactions; 0: TxnTimeout
+	seq     map[lattice.TopicPartition]int32
 }
 
 // Producer returns a producer that has the transactional id from now on.
@@ -37,8 +38,12 @@ func (p *Producer) Init() error {
 		txn.Producer
 		err error
 	}
+	timeout := p.Timeout
+	if timeout == 0 {
+		timeout = TxnTimeout
+	}
 	done := make(chan answer, 1)
-	p.N.Transactions().Init(txn.InitRequest{ID: p.ID, Timeout: TxnTimeout, Producer: -1, Epoch: -1}, func(got txn.Producer, err error) {
+	p.N.Transactions().Init(txn.InitRequest{ID: p.ID, Timeout: timeout, Producer: -1, Epoch: -1}, func(got txn.Producer, err error) {
 		done <- answer{got, err}
 	})
 	a := <-done
