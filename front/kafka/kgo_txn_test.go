@@ -131,7 +131,7 @@ func (c *crashing) start() {
 	c.addr = ln.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = st.Run(ctx) })       // how the killed one ends is of no interest
+	wg.Go(func() { _ = st.Run(ctx) })        // how the killed one ends is of no interest
 	wg.Go(func() { _ = srv.Serve(ctx, ln) }) // likewise
 	c.kill = func() {
 		cancel()
