@@ -235,7 +235,7 @@ func etl(ctx context.Context, t *testing.T, addr, id string) {
 func etlSession(ctx context.Context, addr, id string) error {
 	s, err := kgo.NewGroupTransactSession(
 		kgo.SeedBrokers(addr), kgo.TransactionalID(id), kgo.ConsumerGroup("etl"), kgo.ConsumeTopics("in"),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets(),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.HeartbeatInterval(100*time.Millisecond), kgo.SessionTimeout(6*time.Second), kgo.MetadataMinAge(10*time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }), kgo.RetryTimeout(30*time.Second),
 		kgo.DefaultProduceTopic("out"), kgo.TransactionTimeout(20*time.Second),
