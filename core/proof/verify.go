@@ -244,6 +244,9 @@ func (r *Result) record(f File) error {
 	if !ok {
 		return fmt.Errorf("offset %d is not in the batch, which holds %d to %d", f.Offset, r.Leaf.Base, r.Leaf.Last)
 	}
+	if h, err := record.ParseHeader(f.Batch); err != nil || h.Control() {
+		return fmt.Errorf("offset %d is the end of a transaction, no record", f.Offset)
+	}
 	rec.Key, rec.Value = bytes.Clone(rec.Key), bytes.Clone(rec.Value)
 	headers := make([]record.RecordHeader, len(rec.Headers))
 	for i, h := range rec.Headers {

@@ -18,6 +18,7 @@ import (
 	"github.com/lattice-log/lattice/engine/group"
 	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/engine/store"
+	"github.com/lattice-log/lattice/engine/txn"
 	"github.com/lattice-log/lattice/internal/tick"
 	"github.com/lattice-log/lattice/storage/disk"
 	"github.com/lattice-log/lattice/storage/keyfile"
@@ -64,6 +65,7 @@ func New(t TB, fs disk.FS) *Node {
 	n.must(err)
 	n.Cfg = store.Config{
 		FS: fs, Dir: fs.PathJoin(stores, id.String()), Key: Key(), Clock: n.Clock, Rand: random, Logger: slog.New(slog.DiscardHandler),
+		Transactions: transactions(),
 	}
 	t.Cleanup(func() { n.Stop() })
 	n.Start()
@@ -82,12 +84,18 @@ func Attach(t TB, fs disk.FS, now time.Time) *Node {
 		if _, err := lattice.ParseStoreID(name); err == nil {
 			n.Cfg = store.Config{
 				FS: fs, Dir: fs.PathJoin(stores, name), Key: Key(), Clock: n.Clock, Rand: rand.NewChaCha8([32]byte{8}),
-				Logger: slog.New(slog.DiscardHandler),
+				Logger: slog.New(slog.DiscardHandler), Transactions: transactions(),
 			}
 		}
 	}
 	t.Cleanup(func() { n.Stop() })
 	return n
+}
+
+func transactions() txn.Config {
+	c := txn.DefaultConfig()
+	c.MaxTimeout = TxnTimeout
+	return c
 }
 
 func (n *Node) must(err error) {
@@ -245,20 +253,7 @@ func (n *Node) Read(p *partition.Partition, from int64) []record.Record {
 		for len(data) > 0 {
 			batch, rest, h, err := record.Next(data)
 			n.must(err)
-			var r record.Reader
-			n.must(r.Open(batch, record.Limits{}))
-			for {
-				var rec record.Record
-				more, err := r.Next(&rec)
-				n.must(err)
-				if !more {
-					break
-				}
-				if rec.Offset >= from {
-					rec.Key, rec.Value = append([]byte{}, rec.Key...), append([]byte{}, rec.Value...)
-					out = append(out, rec)
-				}
-			}
+			out = n.records(out, batch, from)
 			data, from = rest, h.NextOffset()
 		}
 	}

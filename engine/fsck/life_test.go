@@ -22,6 +22,8 @@ type life struct {
 	mem    *disk.Mem
 	topics map[string]store.Topic
 	seq    map[lattice.TopicPartition]int32
+	txns   []*enginetest.Producer
+	open   []bool // by producer
 	n      int
 }
 
@@ -31,6 +33,7 @@ func begin(t enginetest.TB) *life {
 	l.create("plain", "segment.bytes=2000")
 	l.create("compact", "cleanup.policy=compact", "segment.bytes=1500", "min.cleanable.dirty.ratio=0")
 	l.create("short", "retention.ms=60000", "segment.bytes=1000", "lattice.durability=os")
+	l.txns, l.open = []*enginetest.Producer{l.Producer("a"), l.Producer("b")}, make([]bool, 2)
 	return l
 }
 
@@ -45,7 +48,9 @@ func (l *life) step(draw func(n int) int) {
 	tp := lattice.TopicPartition{Topic: top.ID, Partition: part}
 	p := l.Part(top, part)
 	l.n++
-	switch k := draw(20); {
+	switch k := draw(26); {
+	case k >= 20:
+		l.transact(draw(2), k, top, part)
 	case k < 8:
 		for range 1 + draw(10) {
 			l.n++
@@ -71,6 +76,24 @@ func (l *life) step(draw func(n int) int) {
 		l.recreate(name, draw)
 	default:
 		l.Restart()
+	}
+}
+
+// transact takes a producer's transaction one step on.
+func (l *life) transact(i, k int, top store.Topic, part int32) {
+	p, err := l.txns[i], error(nil)
+	switch {
+	case k < 24:
+		l.open[i] = true
+		if _, err = p.Put(top, part, fmt.Sprintf("k%d", l.n%6), fmt.Sprint("t", l.n)); err == nil && k == 23 {
+			err = p.Offset("g", top, part, int64(l.n))
+		}
+	case l.open[i]:
+		err = p.End(k == 24)
+		l.open[i] = false
+	}
+	if err != nil {
+		panic(err)
 	}
 }
 

@@ -409,14 +409,32 @@ func (s *segWalk) skip(rec *[merkle.LeafSize]byte, have bool) bool {
 func (s *segWalk) passed(h record.Header) error {
 	s.index.block(s.at, h)
 	if s.replay != nil && h.LastOffset() < s.snapshot.Next {
-		s.replay.Wrote(h)
+		if err := s.replayed(h); err != nil {
+			s.damage(s.file, "marker wrong", "at byte %d: %v", s.at, err)
+		}
 	}
 	s.at += int64(h.Size())
 	s.r.Batches++
-	s.r.Records += int64(h.Count)
+	if !h.Control() {
+		s.r.Records += int64(h.Count)
+	}
 	s.r.Bytes += int64(h.Size())
 	s.done += int64(h.Size())
 	return s.tell(s.file)
+}
+
+// replayed adds the block at s.at to the replay of producers: of a control batch
+// the record counts, too.
+func (s *segWalk) replayed(h record.Header) error {
+	n := record.HeaderSize
+	if h.Control() {
+		n = min(h.Size(), windowSize)
+	}
+	b, err := s.w.at(s.at, n)
+	if err != nil {
+		return err
+	}
+	return s.replay.Wrote(b)
 }
 
 var errShort = errors.New("the file ends inside it")

@@ -25,6 +25,9 @@ func (m *Manager) DeleteGroup(group string, reply func(error)) {
 			for _, tp := range b.all(e) {
 				b.set(e, tp, nil)
 			}
+			for _, po := range b.allPending(e) {
+				b.setPending(e, po, nil)
+			}
 			return nil
 		}
 		if !m.enqueueFor(e, plan, true, reply) {

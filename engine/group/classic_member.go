@@ -105,12 +105,17 @@ func (c *classic) leave(now time.Time, leaving []LeavingMember, fx *effects) []e
 	return errs
 }
 
-// mayCommit says whether a commit under this name is in order.
-func (c *classic) mayCommit(now time.Time, r CommitRequest) error {
+// mayCommit says whether a commit under this name is in order. A producer that
+// commits in a transaction need not say whose offsets it commits (before KIP-447
+// it could not), and may do so while the group waits for its assignment.
+func (c *classic) mayCommit(now time.Time, r CommitRequest, txn bool) error {
 	if r.Generation < 0 && c.state == Empty {
 		return nil // an administrator, or a client that assigns partitions by hand
 	}
 	if r.Generation < 0 && r.MemberID == "" && r.InstanceID == "" {
+		if txn {
+			return nil
+		}
 		return ErrUnknownMember // likewise, but the group has members
 	}
 	m, err := c.check(r.MemberID, r.InstanceID)
@@ -119,7 +124,7 @@ func (c *classic) mayCommit(now time.Time, r CommitRequest) error {
 		return err
 	case r.Generation != c.generation:
 		return ErrIllegalGeneration
-	case c.state == CompletingRebalance:
+	case c.state == CompletingRebalance && !txn:
 		// The member is of this generation but has no assignment yet: what it
 		// commits is of the one before.
 		return ErrRebalanceInProgress

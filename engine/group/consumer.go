@@ -162,9 +162,10 @@ func (c *consumer) find(id, instance string) (*consumerMember, error) {
 	return nil, ErrUnknownMember
 }
 
-// mayCommit says whether a commit under this name is in order.
-func (c *consumer) mayCommit(r CommitRequest) error {
-	if r.Generation < 0 && len(c.members) == 0 {
+// mayCommit says whether a commit under this name is in order; see classic.mayCommit.
+func (c *consumer) mayCommit(r CommitRequest, txn bool) error {
+	nobody := r.MemberID == "" && r.InstanceID == ""
+	if r.Generation < 0 && (len(c.members) == 0 || txn && nobody) {
 		return nil
 	}
 	return c.current(r.MemberID, r.Generation)

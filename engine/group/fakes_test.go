@@ -31,7 +31,32 @@ func (o *memOffsets) Load(yield func(Key, Value) error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for k, v := range o.kept {
-		key, err := ParseKey([]byte(k))
+		if k[0] != 'o' {
+			continue
+		}
+		key, err := ParseKey([]byte(k[1:]))
+		if err != nil {
+			return err
+		}
+		value, err := ParseValue(v)
+		if err != nil {
+			return err
+		}
+		if err := yield(key, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *memOffsets) LoadPending(yield func(PendingKey, Value) error) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for k, v := range o.kept {
+		if k[0] != 'q' {
+			continue
+		}
+		key, err := ParsePendingKey([]byte(k[1:]))
 		if err != nil {
 			return err
 		}
@@ -52,7 +77,10 @@ func (o *memOffsets) Apply(changes []Change) error {
 	o.applies++
 	if o.err == nil || o.keep {
 		for _, ch := range changes {
-			k := string(ch.Key.AppendTo(nil))
+			k := string(ch.Key.AppendTo([]byte{'o'}))
+			if ch.Pending {
+				k = string(PendingKey{ch.Key, ch.Producer}.AppendTo([]byte{'q'}))
+			}
 			if ch.Value == nil {
 				delete(o.kept, k)
 			} else {

@@ -55,7 +55,8 @@ type entry struct {
 
 	// offsets are durable. Run alone changes them.
 	offsets map[lattice.TopicPartition]Value
-	queued  int // writes of this group that Run has not finished
+	pending map[pendingOffset]Value // likewise, of transactions that are under way
+	queued  int                     // writes of this group that Run has not finished
 
 	// stop ends the timer that fires at the time at; zero: no timer.
 	stop func() bool
@@ -86,6 +87,17 @@ func New(cfg Config, offsets Offsets, topics Topics) (*Manager, error) {
 		e.offsets[k.TopicPartition] = v
 		return nil
 	})
+	if err == nil {
+		err = offsets.LoadPending(func(k PendingKey, v Value) error {
+			e := m.groups[k.Group]
+			if e == nil {
+				e = m.newEntry(k.Group, now)
+				m.groups[k.Group] = e
+			}
+			e.pending[pendingOffset{k.Producer, k.TopicPartition}] = v
+			return nil
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("load committed offsets: %w", err)
 	}
@@ -95,7 +107,7 @@ func New(cfg Config, offsets Offsets, topics Topics) (*Manager, error) {
 func (m *Manager) newEntry(name string, now time.Time) *entry {
 	return &entry{
 		name: name, classic: newClassic(&m.cfg, now, 0),
-		offsets: map[lattice.TopicPartition]Value{},
+		offsets: map[lattice.TopicPartition]Value{}, pending: map[pendingOffset]Value{},
 	}
 }
 
@@ -242,7 +254,7 @@ func (e *entry) emptySince() time.Time {
 
 // vacant reports whether nothing would be lost with the entry.
 func (e *entry) vacant() bool {
-	return e.state() == Empty && len(e.offsets) == 0 && e.queued == 0 &&
+	return e.state() == Empty && len(e.offsets) == 0 && len(e.pending) == 0 && e.queued == 0 &&
 		(e.classic == nil || len(e.classic.pending) == 0)
 }
 

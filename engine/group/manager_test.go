@@ -64,7 +64,7 @@ func TestCommitsThatWaitTogetherSeeEachOther(t *testing.T) {
 		w.CommitOffsets(admin("g", OffsetCommit{TopicPartition: w.tp("t", 0), Offset: offset}), func(CommitResult) {})
 	}
 	w.settle()
-	v, err := ParseValue(w.offsets.kept[string(Key{"g", w.tp("t", 0)}.AppendTo(nil))])
+	v, err := ParseValue(w.offsets.kept[string(Key{"g", w.tp("t", 0)}.AppendTo([]byte{'o'}))])
 	if err != nil || v.Offset != 15 || v.Reset != 1 || v.Target != 15 {
 		t.Errorf("%+v, %v", v, err)
 	}

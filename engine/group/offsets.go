@@ -22,15 +22,22 @@ func (m *Manager) CommitOffsets(r CommitRequest, reply func(CommitResult)) {
 	admin := r.Generation < 0
 	err := m.with(r.Group, admin, func(e *entry, now time.Time, _ *effects) {
 		if e.classic != nil {
-			refused = e.classic.mayCommit(now, r)
+			refused = e.classic.mayCommit(now, r, false)
 		} else {
-			refused = e.consumer.mayCommit(r)
+			refused = e.consumer.mayCommit(r, false)
 		}
 		if refused != nil {
 			return
 		}
 		errs := make([]error, len(r.Offsets))
-		plan := func(b *batch) error { return m.planCommit(b, e, now, r.Offsets, errs) }
+		plan := func(b *batch) error {
+			resetID, err := m.random()
+			if err != nil {
+				return err
+			}
+			m.planCommit(now, r.Offsets, errs, func(tp lattice.TopicPartition, v Value) { b.commit(e, tp, v, resetID) })
+			return nil
+		}
 		if !m.enqueueFor(e, plan, false, func(err error) { reply(CommitResult{Err: err, Partitions: errs}) }) {
 			refused = ErrClosed
 		}
@@ -45,14 +52,10 @@ func (m *Manager) CommitOffsets(r CommitRequest, reply func(CommitResult)) {
 	}
 }
 
-// planCommit decides on each partition of a commit; e.mu is held. It looks at
-// the topics only now, so that a commit that is behind TopicDeleted in the
+// planCommit decides on each partition of a commit; the group's lock is held. It
+// looks at the topics only now, so that a commit that is behind TopicDeleted in the
 // queue cannot bring back what that removed.
-func (m *Manager) planCommit(b *batch, e *entry, now time.Time, offsets []OffsetCommit, errs []error) error {
-	resetID, err := m.random()
-	if err != nil {
-		return err
-	}
+func (m *Manager) planCommit(now time.Time, offsets []OffsetCommit, errs []error, put func(lattice.TopicPartition, Value)) {
 	for i, o := range offsets {
 		committed, term, ok := m.topics.Committed(o.TopicPartition)
 		switch {
@@ -70,12 +73,8 @@ func (m *Manager) planCommit(b *batch, e *entry, now time.Time, offsets []Offset
 		if 0 <= o.Offset && o.Offset <= committed {
 			v.Term = max(term, -1)
 		}
-		if old, ok := b.get(e, o.TopicPartition); ok {
-			v = v.after(old, resetID)
-		}
-		b.set(e, o.TopicPartition, &v)
+		put(o.TopicPartition, v)
 	}
-	return nil
 }
 
 // FetchOffsets reads committed offsets.
@@ -89,11 +88,17 @@ func (m *Manager) planCommit(b *batch, e *entry, now time.Time, offsets []Offset
 // lay beyond the log from the beginning is somebody's decision and stays.
 func (m *Manager) FetchOffsets(r FetchRequest) FetchResult {
 	stored := map[lattice.TopicPartition]Value{}
+	unstable := partitionSet{}
 	var refused error
 	err := m.with(r.Group, false, func(e *entry, _ time.Time, _ *effects) {
 		if e.consumer != nil {
 			if refused = e.consumer.mayFetch(r); refused != nil {
 				return
+			}
+		}
+		if r.Stable {
+			for po := range e.pending {
+				unstable.add(po.TopicPartition)
 			}
 		}
 		if r.All {
@@ -117,12 +122,12 @@ func (m *Manager) FetchOffsets(r FetchRequest) FetchResult {
 	var res FetchResult
 	if !r.All {
 		for _, tp := range r.Partitions {
-			res.Offsets = append(res.Offsets, m.shown(tp, stored))
+			res.Offsets = append(res.Offsets, m.shown(tp, stored, unstable))
 		}
 		return res
 	}
 	for tp := range stored {
-		if o := m.shown(tp, stored); o.Topic != "" {
+		if o := m.shown(tp, stored, unstable); o.Topic != "" {
 			res.Offsets = append(res.Offsets, o)
 		}
 	}
@@ -136,13 +141,16 @@ func (m *Manager) FetchOffsets(r FetchRequest) FetchResult {
 }
 
 // shown is the answer for one partition.
-func (m *Manager) shown(tp lattice.TopicPartition, stored map[lattice.TopicPartition]Value) CommittedOffset {
+func (m *Manager) shown(tp lattice.TopicPartition, stored map[lattice.TopicPartition]Value, unstable partitionSet) CommittedOffset {
 	o := CommittedOffset{TopicPartition: tp, Offset: -1, LeaderEpoch: -1}
 	topic, ok := m.topics.TopicByID(tp.Topic)
 	if !ok {
 		return o
 	}
 	o.Topic = topic.Name
+	if _, o.Unstable = unstable[tp]; o.Unstable {
+		return o
+	}
 	v, ok := stored[tp]
 	if !ok {
 		return o

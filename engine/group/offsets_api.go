@@ -12,10 +12,20 @@ type Key struct {
 	lattice.TopicPartition
 }
 
-// Change writes (Value != nil) or removes (nil) the offset at Key.
+// PendingKey names an offset that a producer committed in a transaction: it counts
+// once the transaction is committed. One producer has one transaction at a time.
+type PendingKey struct {
+	Key
+	Producer int64
+}
+
+// Change writes (Value != nil) or removes (nil) the offset at Key, or, with Pending
+// set, what Producer's transaction is to bring there.
 type Change struct {
-	Key   Key
-	Value *Value
+	Key      Key
+	Value    *Value
+	Pending  bool
+	Producer int64
 }
 
 // Offsets keeps committed offsets. The Manager is its only writer and calls
@@ -24,6 +34,8 @@ type Offsets interface {
 	// Load yields every stored offset, in any order. The value that the Manager
 	// finds twice for a key is joined (see Join).
 	Load(yield func(Key, Value) error) error
+	// LoadPending yields every offset of a transaction, in any order.
+	LoadPending(yield func(PendingKey, Value) error) error
 	// Apply makes all the changes, as one atomic and durable step, in order: a
 	// later change of a key wins. On an error the Manager assumes that nothing
 	// was applied, and tells the committers so; it is harmless if it was.
@@ -65,6 +77,8 @@ type FetchRequest struct {
 	// Partitions asked for; All: every partition with an offset.
 	Partitions []lattice.TopicPartition
 	All        bool
+	// Stable marks offsets as Unstable while a transaction may still change them.
+	Stable bool
 }
 
 // CommittedOffset is one answer. Offset -1: none was ever committed.
@@ -75,6 +89,7 @@ type CommittedOffset struct {
 	LeaderEpoch int32 // as committed; -1: none
 	Metadata    string
 	Committed   time.Time // zero when there is none
+	Unstable    bool      // a transaction that is under way has another; the fields above say nothing
 }
 
 // FetchResult holds the partitions asked for in order, or, with All, those that

@@ -27,8 +27,9 @@ var rewrite = flag.Bool("rewrite", false, "write what the transcripts in testdat
 //	sync WHO [gen= protocol= WHO:topic:partitions...]
 //	beat WHO [gen=] | leave WHO... | instance=X ...
 //	hb WHO EPOCH [topics= regex= owned= assignor= instance= rebalance= full v1]
-//	commit WHO|admin EPOCH topic:partition:offset[:metadata]...
-//	fetch [topic:partition...] | delete-offsets ... | delete-group | describe | list
+//	commit WHO|admin EPOCH topic:partition:offset[:metadata]... [txn=PRODUCER [over]]
+//	end PRODUCER commit|abort
+//	fetch [topic:partition...] [stable=yes] | delete-offsets ... | delete-group | describe | list
 //	advance DURATION | restart | expire | hold | settle
 //
 // A member id is printed as the name that the script gave the member. Replies
@@ -172,6 +173,8 @@ func (s *script) command(name string, a args) {
 		s.heartbeat(group, a)
 	case "commit":
 		s.commit(group, a)
+	case "end":
+		s.end(group, a)
 	case "fetch":
 		s.fetch(group, a)
 	case "delete-group":
@@ -396,6 +399,9 @@ func (s *script) commit(group string, a args) {
 	r := CommitRequest{Group: group, MemberID: s.ids[a.words[0]], InstanceID: a.get("instance", ""), Generation: int32(epoch)}
 	for _, w := range a.words[2:] {
 		parts := strings.Split(w, ":")
+		if len(parts) < 3 {
+			continue
+		}
 		p, _ := strconv.Atoi(parts[1])
 		offset, _ := strconv.Atoi(parts[2])
 		o := OffsetCommit{TopicPartition: s.tp(parts[0], int32(p)), Offset: int64(offset), LeaderEpoch: -1}
@@ -407,11 +413,17 @@ func (s *script) commit(group string, a args) {
 		}
 		r.Offsets = append(r.Offsets, o)
 	}
-	s.CommitOffsets(r, func(r CommitResult) { s.results("commit ", r.Err, r.Partitions) })
+	done := func(r CommitResult) { s.results("commit ", r.Err, r.Partitions) }
+	if _, ok := a.named["txn"]; ok {
+		s.commitInTransaction(r, a, done)
+		return
+	}
+	s.CommitOffsets(r, done)
 }
 
 func (s *script) fetch(group string, a args) {
-	r := FetchRequest{Group: group, MemberEpoch: -1, Partitions: s.partitions(a.words), All: len(a.words) == 0}
+	_, stable := a.named["stable"]
+	r := FetchRequest{Group: group, MemberEpoch: -1, Partitions: s.partitions(a.words), All: len(a.words) == 0, Stable: stable}
 	if who, ok := a.named["member"]; ok {
 		epoch, _ := strconv.Atoi(a.get("epoch", "0"))
 		r.MemberID, r.MemberEpoch = s.ids[who], int32(epoch)
@@ -422,6 +434,9 @@ func (s *script) fetch(group string, a args) {
 	}
 	for _, o := range res.Offsets {
 		line := fmt.Sprintf("%s:%d offset=%d leader-epoch=%d", o.Topic, o.Partition, o.Offset, o.LeaderEpoch)
+		if o.Unstable {
+			line += " unstable"
+		}
 		if o.Metadata != "" {
 			line += " metadata=" + o.Metadata
 		}
@@ -433,7 +448,7 @@ func (s *script) fetch(group string, a args) {
 }
 
 func (s *script) value(group string, tp lattice.TopicPartition) (Value, bool) {
-	b, ok := s.offsets.kept[string(Key{group, tp}.AppendTo(nil))]
+	b, ok := s.offsets.kept[string(Key{group, tp}.AppendTo([]byte{'o'}))]
 	v, err := ParseValue(b)
 	return v, ok && err == nil
 }

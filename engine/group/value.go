@@ -109,6 +109,25 @@ func (k Key) AppendTo(dst []byte) []byte {
 	return binary.BigEndian.AppendUint32(dst, uint32(k.Partition))
 }
 
+// AppendTo appends the key's bytes: those of Key, and the producer id (u64).
+func (k PendingKey) AppendTo(dst []byte) []byte {
+	return binary.BigEndian.AppendUint64(k.Key.AppendTo(dst), uint64(k.Producer))
+}
+
+// ParsePendingKey reads what AppendTo wrote. Kind Corrupt.
+func ParsePendingKey(b []byte) (PendingKey, error) {
+	n := len(b) - 8
+	if n < 0 {
+		return PendingKey{}, lattice.E(lattice.Corrupt, fmt.Errorf("offset of a transaction: key of %d bytes", len(b)))
+	}
+	key, err := ParseKey(b[:n])
+	k := PendingKey{key, int64(binary.BigEndian.Uint64(b[n:]))}
+	if err == nil && k.Producer < 0 {
+		err = lattice.E(lattice.Corrupt, fmt.Errorf("offset of a transaction: producer %d", k.Producer))
+	}
+	return k, err
+}
+
 // ParseKey reads what AppendTo wrote. Kind Corrupt.
 func ParseKey(b []byte) (Key, error) {
 	n := -1

@@ -21,7 +21,12 @@ type batch struct {
 	changes []Change
 	entries []*entry // parallel to changes
 	// staged is what the changes come to, by group; nil: removed.
-	staged map[string]map[lattice.TopicPartition]*Value
+	staged        map[string]map[lattice.TopicPartition]*Value
+	stagedPending map[string]map[pendingOffset]*Value
+}
+
+func newBatch() *batch {
+	return &batch{staged: map[string]map[lattice.TopicPartition]*Value{}, stagedPending: map[string]map[pendingOffset]*Value{}}
 }
 
 // maxBatch is how many changes one Apply takes before the next write has to
@@ -40,12 +45,20 @@ func (b *batch) get(e *entry, tp lattice.TopicPartition) (Value, bool) {
 }
 
 func (b *batch) set(e *entry, tp lattice.TopicPartition, v *Value) {
-	b.changes = append(b.changes, Change{Key{e.name, tp}, v})
+	b.changes = append(b.changes, Change{Key: Key{e.name, tp}, Value: v})
 	b.entries = append(b.entries, e)
 	if b.staged[e.name] == nil {
 		b.staged[e.name] = map[lattice.TopicPartition]*Value{}
 	}
 	b.staged[e.name][tp] = v
+}
+
+// commit sets an offset over what was committed before.
+func (b *batch) commit(e *entry, tp lattice.TopicPartition, v Value, resetID [16]byte) {
+	if old, ok := b.get(e, tp); ok {
+		v = v.after(old, resetID)
+	}
+	b.set(e, tp, &v)
 }
 
 // all returns the partitions with an offset, stored or staged.
@@ -115,7 +128,7 @@ func (m *Manager) flush() bool {
 	if len(waiting) == 0 {
 		return false
 	}
-	b := &batch{staged: map[string]map[lattice.TopicPartition]*Value{}}
+	b := newBatch()
 	results := make([]error, 0, len(waiting))
 	for _, w := range waiting {
 		if len(b.changes) >= maxBatch {
@@ -141,11 +154,7 @@ func (m *Manager) flush() bool {
 		for i, ch := range b.changes {
 			e := b.entries[i]
 			e.mu.Lock()
-			if ch.Value != nil {
-				e.offsets[ch.Key.TopicPartition] = *ch.Value
-			} else {
-				delete(e.offsets, ch.Key.TopicPartition)
-			}
+			e.changed(ch)
 			e.mu.Unlock()
 		}
 	} else {
@@ -161,6 +170,21 @@ func (m *Manager) flush() bool {
 	return true
 }
 
+// changed notes a change that is durable.
+func (e *entry) changed(ch Change) {
+	tp := ch.Key.TopicPartition
+	switch po := (pendingOffset{ch.Producer, tp}); {
+	case ch.Pending && ch.Value != nil:
+		e.pending[po] = *ch.Value
+	case ch.Pending:
+		delete(e.pending, po)
+	case ch.Value != nil:
+		e.offsets[tp] = *ch.Value
+	default:
+		delete(e.offsets, tp)
+	}
+}
+
 // enqueueFor queues a write of one group; the caller holds e.mu. plan runs with
 // e.mu held. done runs with no lock held, after the group has been let go of if
 // nothing is left of it and drop is set.
@@ -174,7 +198,7 @@ func (m *Manager) enqueueFor(e *entry, plan func(*batch) error, drop bool, done 
 		done: func(err error) {
 			e.mu.Lock()
 			e.queued--
-			if drop && err == nil && e.state() == Empty && len(e.offsets) == 0 && e.queued == 0 {
+			if drop && err == nil && e.state() == Empty && len(e.offsets) == 0 && len(e.pending) == 0 && e.queued == 0 {
 				e.gone = true
 				if e.stop != nil {
 					e.stop()
@@ -206,6 +230,11 @@ func (m *Manager) TopicDeleted(id lattice.TopicID) {
 				for _, tp := range b.all(e) {
 					if tp.Topic == id {
 						b.set(e, tp, nil)
+					}
+				}
+				for _, po := range b.allPending(e) {
+					if po.Topic == id {
+						b.setPending(e, po, nil)
 					}
 				}
 				e.mu.Unlock()

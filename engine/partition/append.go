@@ -100,9 +100,6 @@ func (p *Partition) check(b []byte, cfg *Config, now time.Time) error {
 		if err := h.CheckProduced(); err != nil {
 			return err
 		}
-		if h.Transactional() || h.Control() {
-			return fmt.Errorf("transactional and control batches are not taken here: %w", ErrRecord)
-		}
 		if h.Idempotent() && (n > 0 || len(rest) > 0) {
 			return fmt.Errorf("a batch of an idempotent producer comes alone: %w", ErrRecord)
 		}
@@ -162,6 +159,11 @@ func (p *Partition) write(b []byte, appendTime int64) (base, end int64, dup bool
 				return was.base, was.lastOffset + 1, true, nil
 			}
 		}
+		if h.Transactional() {
+			if err := p.joinsTransaction(h, next); err != nil {
+				return 0, 0, false, fmt.Errorf("%s: %w", p.id, err)
+			}
+		}
 		record.Place(batch, next, term)
 		h.BaseOffset, h.LeaderEpoch = next, term
 		if appendTime >= 0 {
@@ -177,6 +179,7 @@ func (p *Partition) write(b []byte, appendTime int64) (base, end int64, dup bool
 		return 0, 0, false, err
 	}
 	if err := p.log.Append(s.metas, s.sizes, b); err != nil {
+		p.settle(0)
 		return 0, 0, false, fmt.Errorf("append to %s at %d: %w", p.id, base, err)
 	}
 	p.terms = p.terms.add(term, base)

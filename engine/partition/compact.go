@@ -31,6 +31,9 @@ func sumKey(key []byte) keySum {
 // once it was through a compaction (so that everything it deletes is gone) and is
 // older than delete.retention.ms.
 //
+// Records of aborted transactions replace nothing, and go; nothing is done above
+// the last stable offset. Markers stay.
+//
 // Each file is rewritten beside the old one and renamed over it, after a signed
 // statement about the new bytes is durable: a crash leaves the old file or the
 // new one, and a statement for either.
@@ -46,11 +49,12 @@ func (p *Partition) compact(ctx context.Context, cfg *Config, now time.Time) err
 	if _, err := p.log.Certify(ctx); err != nil { // statements name a checkpoint that covers the files
 		return fmt.Errorf("compact %s: %w", p.id, err)
 	}
-	latest, upTo, err := p.latestKeys(ctx, max(cleaned, segs[0].Base), segs)
+	aborted := p.abortedIn(segs[0].Base, segs[len(segs)-1].Next)
+	latest, upTo, err := p.latestKeys(ctx, max(cleaned, segs[0].Base), segs, aborted)
 	if err != nil {
 		return fmt.Errorf("compact %s: %w", p.id, err)
 	}
-	c := compaction{latest: latest, cleaned: cleaned, horizon: now.Add(-cfg.DeleteRetention).UnixMilli()}
+	c := compaction{latest: latest, aborted: aborted, cleaned: cleaned, horizon: now.Add(-cfg.DeleteRetention).UnixMilli()}
 	for _, s := range segs {
 		if s.Base >= upTo {
 			break
@@ -69,12 +73,12 @@ func (p *Partition) compact(ctx context.Context, cfg *Config, now time.Time) err
 // compactable returns the sealed files that are old enough, and whether enough of
 // them is new since the last time.
 func (p *Partition) compactable(cfg *Config, now time.Time, cleaned int64) (segs []segment.Info, dirty bool) {
-	_, committed, _ := p.log.Bounds()
+	stable := p.Bounds().Stable
 	youngest := now.Add(-cfg.MinCompactionLag).UnixMilli()
 	var all, fresh int64
 	oldest := now.UnixMilli()
 	for _, s := range p.log.State().Segments {
-		if !s.Sealed || s.Next > committed || cfg.MinCompactionLag > 0 && s.MaxTime > youngest {
+		if !s.Sealed || s.Next > stable || cfg.MinCompactionLag > 0 && s.MaxTime > youngest {
 			break
 		}
 		segs = append(segs, s)
@@ -93,9 +97,17 @@ func (p *Partition) compactable(cfg *Config, now time.Time, cleaned int64) (segs
 	return segs, overdue || float64(fresh) >= cfg.MinCleanableRatio*float64(all)
 }
 
+// abortedIn returns a function that knows the batches of aborted transactions that
+// have one in [from, to).
+func (p *Partition) abortedIn(from, to int64) func(record.Header) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return InAborted(p.producers.txns.within(from, to))
+}
+
 // latestKeys returns the last offset of each key in the files from offset from on,
 // and how far it came: a file's end.
-func (p *Partition) latestKeys(ctx context.Context, from int64, segs []segment.Info) (map[keySum]int64, int64, error) {
+func (p *Partition) latestKeys(ctx context.Context, from int64, segs []segment.Info, aborted func(record.Header) bool) (map[keySum]int64, int64, error) {
 	latest := map[keySum]int64{}
 	var r record.Reader
 	upTo := from
@@ -106,6 +118,9 @@ func (p *Partition) latestKeys(ctx context.Context, from int64, segs []segment.I
 		err := p.log.Scan(s.Base, s.Next, func(b signedlog.Block) error {
 			if err := errors.Join(ctx.Err(), r.Open(b.Data, p.o.Limits)); err != nil {
 				return err
+			}
+			if r.Header().Control() || aborted(r.Header()) {
+				return nil
 			}
 			var rec record.Record
 			for {
@@ -132,6 +147,7 @@ func (p *Partition) latestKeys(ctx context.Context, from int64, segs []segment.I
 // compaction is one round's decision for each record.
 type compaction struct {
 	latest  map[keySum]int64
+	aborted func(record.Header) bool
 	cleaned int64 // records below were through a compaction before
 	horizon int64 // tombstones older than this may go
 	dropped int
@@ -167,6 +183,10 @@ func (p *Partition) rewrite(ctx context.Context, s segment.Info, c *compaction) 
 			h, err := record.ParseHeader(b.Data)
 			if err != nil {
 				return err
+			}
+			if c.aborted(h) {
+				c.dropped += int(h.Count)
+				return nil
 			}
 			out := b.Data
 			if !h.Control() {

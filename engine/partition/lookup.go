@@ -101,6 +101,9 @@ func firstAt(r *record.Reader, l record.Limits, b signedlog.Block, start int64, 
 	if err := r.Open(b.Data, l); err != nil {
 		return noTime, false, err
 	}
+	if r.Header().Control() {
+		return noTime, false, nil // nobody's record
+	}
 	var rec record.Record
 	for {
 		more, err := r.Next(&rec)

@@ -22,7 +22,9 @@
 //
 // # What it does not do
 //
-// It serves one leader: this node. It does not forward, elect or replicate.
+// It serves one leader: this node. It does not forward, elect or replicate. Which
+// transactions there are, and how they end, is their coordinator's to say
+// (Options.Transactions, End).
 //
 // # Concurrency
 //
@@ -72,6 +74,15 @@ type Meta interface {
 	PutCleanedTo(offset int64) error
 }
 
+// Transactions knows which transactions are under way. Safe for concurrent use.
+type Transactions interface {
+	// Ongoing returns nil if the producer, in this epoch, has a transaction that
+	// takes batches in the partition. It is asked with the partition's lock held,
+	// once a batch: it must be quick, and must not call the partition. Whoever ends
+	// a transaction makes it fail before calling End.
+	Ongoing(tp lattice.TopicPartition, producer int64, epoch int16) error
+}
+
 // Options are what a partition is opened with.
 type Options struct {
 	ID          lattice.TopicPartition
@@ -87,6 +98,8 @@ type Options struct {
 	Logger      *slog.Logger
 	Meta        Meta
 	Limits      record.Limits // of opening a batch: for compaction, lookup by time, proofs
+	// Transactions, if nil, means that there are none: their batches are refused.
+	Transactions Transactions
 	// Evidence is put in front of proofs: the store's genesis entry and the entry
 	// that created the topic.
 	Genesis, Creation []byte
@@ -103,6 +116,12 @@ type Partition struct {
 	houseMu  sync.Mutex // held by retention, compaction, truncation
 	snapMu   sync.Mutex // held while a snapshot is saved
 	snapSize atomic.Int64
+
+	// unstable is the first offset whose fate readers do not know, never if there is
+	// none; it is lowered before the batch that it points to is written. endings is
+	// how many markers may have been committed since it was worked out.
+	unstable atomic.Int64
+	endings  atomic.Int32
 
 	mu        sync.Mutex
 	closed    bool
@@ -123,6 +142,7 @@ var ErrClosed = lattice.E(lattice.Unavailable, errors.New("partition is closed")
 // Open recovers the partition in o.Dir, or makes it, and opens a new term.
 func Open(o Options, cfg Config) (*Partition, error) {
 	p := &Partition{id: o.ID, o: o, producers: newProducers()}
+	p.unstable.Store(never)
 	p.cfg.Store(&cfg)
 	if err := p.loadGrants(); err != nil {
 		return nil, fmt.Errorf("open partition %s: %w", o.ID, err)
@@ -130,7 +150,7 @@ func Open(o Options, cfg Config) (*Partition, error) {
 	log, err := signedlog.Open(signedlog.Options{
 		FS: o.FS, Dir: o.Dir, Origin: merkle.Origin(o.Store, o.ID.String()), Codec: Codec{}, Key: o.Key,
 		Clock: o.Clock, Stamp: o.Stamp, Committer: o.Committer, Handles: o.Handles, Logger: o.Logger,
-		Terms: p.checkpointTerms, Committed: p.waiters.committed,
+		Terms: p.checkpointTerms, Committed: p.committed,
 	}, cfg.settings())
 	if err != nil {
 		return nil, fmt.Errorf("open partition %s: %w", o.ID, err)
@@ -160,13 +180,14 @@ type Bounds struct {
 	Start     int64 // first offset still here
 	Committed int64 // high watermark: consumers read below it
 	End       int64 // next offset to assign (log end)
+	Stable    int64 // last stable offset: the fate of everything below it is known (KIP-98)
 	Term      int32 // leader epoch of the current term
 }
 
 // Bounds returns the current offsets.
 func (p *Partition) Bounds() Bounds {
 	start, committed, end := p.log.Bounds()
-	return Bounds{start, committed, end, p.term.Load()}
+	return Bounds{start, committed, end, p.stable(start, committed), p.term.Load()}
 }
 
 // Size returns the bytes of the stored batches.
@@ -205,6 +226,7 @@ type ProducerState struct {
 	Epoch         int16
 	LastSequence  int32
 	LastTimestamp int64
+	TxnStart      int64 // first offset of the transaction that is open here, -1: none
 }
 
 // Producers lists the idempotent producers known, in no order.
@@ -213,7 +235,11 @@ func (p *Partition) Producers() []ProducerState {
 	defer p.mu.Unlock()
 	out := make([]ProducerState, 0, len(p.producers.byID))
 	for id, s := range p.producers.byID {
-		out = append(out, ProducerState{id, s.epoch, s.lastSequence(), s.lastTime})
+		first, open := p.producers.txns.open[id]
+		if !open {
+			first = -1
+		}
+		out = append(out, ProducerState{id, s.epoch, s.lastSequence(), s.lastTime, first})
 	}
 	return out
 }

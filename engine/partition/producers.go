@@ -1,12 +1,9 @@
 package partition
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"math"
-	"sort"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/record"
@@ -22,6 +19,9 @@ var (
 	ErrDuplicate = lattice.E(lattice.Exists, errors.New("producer sequence already written"))
 	// ErrUnknownProducer (59): the producer's state has expired, so a sequence above 0 cannot be placed.
 	ErrUnknownProducer = lattice.E(lattice.NotFound, errors.New("producer id unknown: its state expired"))
+	// ErrTransaction (48): a batch that belongs to no transaction that is under way, or
+	// one outside of its producer's transaction.
+	ErrTransaction = lattice.E(lattice.Conflict, errors.New("no transaction for this batch"))
 )
 
 // keptBatches is how many of a producer's last batches can be told apart from
@@ -49,14 +49,18 @@ func (p *producer) lastSequence() int32 {
 	return p.batches[len(p.batches)-1].last
 }
 
-// producers is the idempotence state of a partition: a pure fold over the batch
-// headers, in offset order. It is saved as a snapshot, so that it survives
-// truncation and compaction of the batches it came from.
+// producers is what a partition knows of its producers: their sequences and their
+// transactions. It is a pure fold over the batch headers and markers, in offset
+// order, and saved as a snapshot, so that it survives truncation and compaction of
+// the batches it came from.
 type producers struct {
 	byID map[int64]*producer
+	txns transactions
 }
 
-func newProducers() *producers { return &producers{byID: map[int64]*producer{}} }
+func newProducers() *producers {
+	return &producers{byID: map[int64]*producer{}, txns: transactions{open: map[int64]int64{}}}
+}
 
 // nextSequence wraps from MaxInt32 to 0, as Kafka's does.
 func nextSequence(s int32) int32 {
@@ -76,6 +80,9 @@ func lastSequence(h record.Header) int32 {
 func (ps *producers) check(h record.Header) (*batchSpan, error) {
 	if h.BaseSequence < 0 {
 		return nil, lattice.E(lattice.Invalid, fmt.Errorf("producer %d: sequence %d is negative", h.ProducerID, h.BaseSequence))
+	}
+	if first, open := ps.txns.open[h.ProducerID]; open && !h.Transactional() {
+		return nil, fmt.Errorf("producer %d has a transaction since offset %d, the batch is outside of it: %w", h.ProducerID, first, ErrTransaction)
 	}
 	p := ps.byID[h.ProducerID]
 	switch {
@@ -120,14 +127,9 @@ func (ps *producers) wrote(h record.Header) {
 	if !h.Idempotent() || h.Control() {
 		return
 	}
-	p := ps.byID[h.ProducerID]
-	if p == nil {
-		p = &producer{batches: make([]batchSpan, 0, keptBatches)}
-		ps.byID[h.ProducerID] = p
-	}
-	if h.ProducerEpoch != p.epoch {
-		p.epoch = h.ProducerEpoch
-		p.batches = p.batches[:0]
+	p := ps.of(h)
+	if h.Transactional() {
+		ps.txns.wrote(h)
 	}
 	if len(p.batches) == keptBatches {
 		copy(p.batches, p.batches[1:])
@@ -137,101 +139,51 @@ func (ps *producers) wrote(h record.Header) {
 	p.lastTime = max(p.lastTime, h.MaxTimestamp)
 }
 
-// expire forgets producers that wrote nothing since the given time.
+// of returns the state of a batch's producer, in the batch's epoch.
+func (ps *producers) of(h record.Header) *producer {
+	p := ps.byID[h.ProducerID]
+	if p == nil {
+		p = &producer{epoch: h.ProducerEpoch, batches: make([]batchSpan, 0, keptBatches)}
+		ps.byID[h.ProducerID] = p
+	}
+	if h.ProducerEpoch != p.epoch {
+		p.epoch = h.ProducerEpoch
+		p.batches = p.batches[:0]
+	}
+	return p
+}
+
+// ended folds a written marker into the state.
+func (ps *producers) ended(h record.Header, commit bool) {
+	p := ps.of(h)
+	p.lastTime = max(p.lastTime, h.MaxTimestamp)
+	ps.txns.ended(h, commit)
+}
+
+// fold folds a stored batch, or as much of it as its header and, for a control
+// batch, its record. A control batch that is no marker says nothing.
+func (ps *producers) fold(batch []byte) error {
+	h, err := record.ParseHeader(batch)
+	if err != nil {
+		return err
+	}
+	if !h.Control() {
+		ps.wrote(h)
+		return nil
+	}
+	m, ok, err := record.ParseMarker(batch)
+	if err == nil && ok {
+		ps.ended(h, m.Commit)
+	}
+	return err
+}
+
+// expire forgets producers that wrote nothing since the given time, unless they
+// have a transaction.
 func (ps *producers) expire(before int64) {
 	for id, p := range ps.byID {
-		if p.lastTime < before {
+		if _, open := ps.txns.open[id]; !open && p.lastTime < before {
 			delete(ps.byID, id)
 		}
 	}
-}
-
-// The snapshot's bytes, version 1, big-endian:
-//
-//	"LI" | version 1 | 0 | next offset i64 | producers u32 |
-//	  each, by id: id i64, epoch i16, last time i64, batches u8,
-//	    each: first i32, last i32, base offset i64, last offset i64
-//	| CRC-32C of everything before, u32
-const (
-	snapshotMagic   = "LI\x01\x00"
-	producerMinimum = 8 + 2 + 8 + 1
-	spanBytes       = 4 + 4 + 8 + 8
-)
-
-func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
-
-// snapshot encodes the state as of next, the first offset that is not in it.
-func (ps *producers) snapshot(next int64) []byte {
-	ids := make([]int64, 0, len(ps.byID))
-	for id := range ps.byID {
-		ids = append(ids, id)
-	}
-	sort.Slice(ids, func(i, j int) bool { return ids[i] < ids[j] })
-	be := binary.BigEndian
-	b := []byte(snapshotMagic)
-	b = be.AppendUint64(b, uint64(next))
-	b = be.AppendUint32(b, uint32(len(ids)))
-	for _, id := range ids {
-		p := ps.byID[id]
-		b = be.AppendUint64(b, uint64(id))
-		b = be.AppendUint16(b, uint16(p.epoch))
-		b = be.AppendUint64(b, uint64(p.lastTime))
-		b = append(b, byte(len(p.batches)))
-		for _, s := range p.batches {
-			b = be.AppendUint32(b, uint32(s.first))
-			b = be.AppendUint32(b, uint32(s.last))
-			b = be.AppendUint64(b, uint64(s.base))
-			b = be.AppendUint64(b, uint64(s.lastOffset))
-		}
-	}
-	return be.AppendUint32(b, crc32.Checksum(b, castagnoli()))
-}
-
-var errSnapshot = lattice.E(lattice.Corrupt, errors.New("producer snapshot is damaged"))
-
-// parseProducers reads a snapshot and the offset it reaches to.
-func parseProducers(b []byte) (*producers, int64, error) {
-	be := binary.BigEndian
-	const head = len(snapshotMagic) + 8 + 4
-	if len(b) < head+4 || string(b[:len(snapshotMagic)]) != snapshotMagic {
-		return nil, 0, errSnapshot
-	}
-	body, sum := b[:len(b)-4], be.Uint32(b[len(b)-4:])
-	if crc32.Checksum(body, castagnoli()) != sum {
-		return nil, 0, errSnapshot
-	}
-	next := int64(be.Uint64(body[4:]))
-	n := int(be.Uint32(body[12:]))
-	body = body[head:]
-	if next < 0 || n > len(body)/producerMinimum {
-		return nil, 0, errSnapshot
-	}
-	ps := newProducers()
-	for range n {
-		if len(body) < producerMinimum {
-			return nil, 0, errSnapshot
-		}
-		id, p := int64(be.Uint64(body)), &producer{epoch: int16(be.Uint16(body[8:])), lastTime: int64(be.Uint64(body[10:]))}
-		count := int(body[18])
-		body = body[producerMinimum:]
-		if count > keptBatches || len(body) < count*spanBytes {
-			return nil, 0, errSnapshot
-		}
-		p.batches = make([]batchSpan, count, keptBatches)
-		for i := range p.batches {
-			p.batches[i] = batchSpan{
-				int32(be.Uint32(body)), int32(be.Uint32(body[4:])),
-				int64(be.Uint64(body[8:])), int64(be.Uint64(body[16:])),
-			}
-			body = body[spanBytes:]
-		}
-		if _, twice := ps.byID[id]; twice {
-			return nil, 0, errSnapshot
-		}
-		ps.byID[id] = p
-	}
-	if len(body) != 0 {
-		return nil, 0, errSnapshot
-	}
-	return ps, next, nil
 }

@@ -134,13 +134,14 @@ func TestProducersAreExactlyOnce(t *testing.T) {
 	})
 }
 
-// TestSnapshotGolden pins the snapshot's bytes: a directory keeps them.
+// TestSnapshotGolden pins the snapshot's bytes: a directory keeps them. Those of
+// version 1 are read for ever.
 func TestSnapshotGolden(t *testing.T) {
 	ps := newProducers()
 	ps.wrote(head(7, 2, 0, 3, 100))
 	ps.wrote(head(5, 0, 0, 1, 103))
 	ps.wrote(head(7, 2, 3, 1, 104))
-	want := "4c490100" + // "LI", version 1
+	v1 := "4c490100" + // "LI", version 1
 		"0000000000000069" + // next offset 105
 		"00000002" + // producers
 		"0000000000000005" + "0000" + "0000000000000406" + "01" + // id 5, epoch 0, time 1030, 1 batch
@@ -149,8 +150,44 @@ func TestSnapshotGolden(t *testing.T) {
 		"00000000" + "00000002" + "0000000000000064" + "0000000000000066" +
 		"00000003" + "00000003" + "0000000000000068" + "0000000000000068" +
 		"b044ee2d" // CRC-32C
-	if got := hex.EncodeToString(ps.snapshot(105)); got != want {
-		t.Errorf("snapshot\n%s, want\n%s", got, want)
+	old, err := hex.DecodeString(v1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, next, err := parseProducers(old); err != nil || next != 105 || !reflect.DeepEqual(got, ps) {
+		t.Errorf("version 1 reads as %+v, %d, %v", got, next, err)
+	}
+	ps.wrote(inTxn(head(9, 0, 0, 2, 105)))
+	ps.wrote(inTxn(head(5, 0, 1, 1, 107)))
+	ps.ended(marker(5, 0, 108), false)
+	v2 := "4c490200" + // "LI", version 2
+		"000000000000006d" + // next offset 109
+		"00000003" + // producers
+		"0000000000000005" + "0000" + "0000000000000438" + "02" + // id 5, epoch 0, time 1080, 2 batches
+		"00000000" + "00000000" + "0000000000000067" + "0000000000000067" +
+		"00000001" + "00000001" + "000000000000006b" + "000000000000006b" +
+		v1[118:118+38+2*48] + // id 7 as in version 1
+		"0000000000000009" + "0000" + "000000000000041a" + "01" +
+		"00000000" + "00000001" + "0000000000000069" + "000000000000006a" +
+		"00000001" + "0000000000000009" + "0000000000000069" + // open: producer 9 since 105
+		"00000001" + // aborted
+		"0000000000000005" + "000000000000006b" + "000000000000006c" + "0000000000000069" + // producer 5, 107, marker 108, settled 105
+		"087143da" // CRC-32C
+	if got := hex.EncodeToString(ps.snapshot(109)); got != v2 {
+		t.Errorf("snapshot\n%s, want\n%s", got, v2)
+	}
+}
+
+// inTxn makes a header that of a transactional batch.
+func inTxn(h record.Header) record.Header {
+	h.Attributes |= 0x10
+	return h
+}
+
+// marker is the header of a marker.
+func marker(id int64, epoch int16, at int64) record.Header {
+	return record.Header{
+		ProducerID: id, ProducerEpoch: epoch, BaseSequence: -1, Count: 1, BaseOffset: at, MaxTimestamp: at * 10, Attributes: 0x30,
 	}
 }
 
@@ -161,6 +198,10 @@ func FuzzParseProducers(f *testing.F) {
 	ps.wrote(head(7, 2, 0, 3, 100))
 	f.Add(ps.snapshot(103))
 	f.Add(newProducers().snapshot(0))
+	ps.wrote(inTxn(head(9, 0, 0, 2, 105)))
+	ps.wrote(inTxn(head(7, 2, 3, 1, 107)))
+	ps.ended(marker(7, 2, 108), false)
+	f.Add(ps.snapshot(109))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		ps, next, err := parseProducers(b)
 		if err != nil {

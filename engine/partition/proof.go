@@ -36,8 +36,9 @@ func (p *Partition) Checkpoint(ctx context.Context, fresh bool) (c Checkpoint, o
 }
 
 // Prove returns a proof file (core/proof) for the record at offset: usable
-// offline by whoever knows the store id. Errors by Kind: OutOfRange, NotYet,
-// Conflict (the record was compacted away).
+// offline by whoever knows the store id. Errors by Kind: OutOfRange, NotYet (also:
+// its transaction goes on), Conflict (the record was compacted away, its
+// transaction was aborted, or the offset is that of a transaction's end).
 func (p *Partition) Prove(ctx context.Context, offset int64) ([]byte, error) {
 	start, committed, _ := p.log.Bounds()
 	switch {
@@ -51,6 +52,9 @@ func (p *Partition) Prove(ctx context.Context, offset int64) ([]byte, error) {
 	}
 	in, err := p.log.Prove(offset)
 	if err != nil {
+		return nil, fmt.Errorf("prove %s at %d: %w", p.id, offset, err)
+	}
+	if err := p.provable(in.Block); err != nil {
 		return nil, fmt.Errorf("prove %s at %d: %w", p.id, offset, err)
 	}
 	if _, found, err := record.FindOffset(in.Block, p.o.Limits, offset); err != nil || !found {

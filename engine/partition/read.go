@@ -17,6 +17,7 @@ type Slice struct {
 	p     *Partition
 	spans []segment.Span
 	size  int
+	from  int64
 
 	span int   // index of the span being read
 	at   int64 // position in it
@@ -28,14 +29,25 @@ type Slice struct {
 // offset. An empty slice means that nothing is at from so far.
 // Errors by Kind: OutOfRange (below the start), NotYet (above the committed
 // offset), Corrupt, Storage, Unavailable (closed).
-func (p *Partition) Read(from int64, max int) (*Slice, error) {
+func (p *Partition) Read(from int64, max int) (*Slice, error) { return p.read(from, max, false) }
+
+// ReadStable is Read, but never beyond the last stable offset: at it and above,
+// up to the committed offset, there is nothing so far. The batches of aborted
+// transactions are among what is read; Slice.Aborted tells which they are.
+func (p *Partition) ReadStable(from int64, max int) (*Slice, error) { return p.read(from, max, true) }
+
+func (p *Partition) read(from int64, max int, stable bool) (*Slice, error) {
 	start, committed, _ := p.log.Bounds()
+	limit := committed
+	if stable {
+		limit = p.stable(start, committed)
+	}
 	switch {
 	case from < start:
 		return nil, lattice.E(lattice.OutOfRange, fmt.Errorf("read %s at %d: the log starts at %d", p.id, from, start))
 	case from > committed:
 		return nil, lattice.E(lattice.NotYet, fmt.Errorf("read %s at %d: committed up to %d", p.id, from, committed))
-	case from == committed:
+	case from >= limit:
 		if _, closed := p.waiters.total(); closed {
 			return nil, ErrClosed // else a reader at the end would wait, be woken at once, and spin
 		}
@@ -44,11 +56,11 @@ func (p *Partition) Read(from int64, max int) (*Slice, error) {
 	if err := p.log.Readable(from); err != nil {
 		return nil, fmt.Errorf("read %s at %d: %w", p.id, from, err)
 	}
-	spans, err := p.log.Spans(from, p.log.Sound(from, committed), max)
+	spans, err := p.log.Spans(from, p.log.Sound(from, limit), max)
 	if err != nil {
 		return nil, fmt.Errorf("read %s at %d: %w", p.id, from, err)
 	}
-	s := &Slice{p: p, spans: spans}
+	s := &Slice{p: p, spans: spans, from: from}
 	for i := range spans {
 		s.size += int(spans[i].Len)
 	}
@@ -58,6 +70,18 @@ func (p *Partition) Read(from int64, max int) (*Slice, error) {
 
 // Len returns the length in bytes.
 func (s *Slice) Len() int { return s.size }
+
+// Aborted returns the aborted transactions that have batches, or their marker, in
+// the slice, by their first offset: what a reader who wants committed records only
+// must know.
+func (s *Slice) Aborted() []Aborted {
+	if len(s.spans) == 0 {
+		return nil
+	}
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	return s.p.producers.txns.within(min(s.from, s.spans[0].First), s.spans[len(s.spans)-1].Last+1)
+}
 
 // NextChunk reads the next bytes, in order, into buf and returns how many; io.EOF
 // after the last. Every batch's CRC is checked no later than with the batch's

@@ -42,6 +42,9 @@ func (p *Partition) truncate(ctx context.Context, before int64) (int64, error) {
 	if err := p.log.Truncate(before); err != nil {
 		return start, fmt.Errorf("truncate %s at %d: %w", p.id, before, err)
 	}
+	p.mu.Lock()
+	p.producers.txns.drop(before)
+	p.mu.Unlock()
 	p.waiters.all(false)
 	if err := p.dropStatements(); err != nil {
 		return before, fmt.Errorf("truncate %s at %d: %w", p.id, before, err)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	lattice "github.com/lattice-log/lattice"
-	"github.com/lattice-log/lattice/core/record"
 	"github.com/lattice-log/lattice/engine/signedlog"
 )
 
@@ -13,7 +12,7 @@ import (
 const snapshotBytes = 16 << 20
 
 // loadProducers restores the producers and the list of terms: the saved snapshot,
-// then the headers of what came after it.
+// then what came after it: headers of batches, and markers.
 func (p *Partition) loadProducers() error {
 	start, _, end := p.log.Bounds()
 	from := start
@@ -35,13 +34,13 @@ func (p *Partition) loadProducers() error {
 		}
 	}
 	err = p.log.Scan(from, end, func(b signedlog.Block) error {
-		h, err := record.ParseHeader(b.Data)
-		if err != nil {
-			return err
+		if err := p.producers.fold(b.Data); err != nil {
+			p.log.Damage(b.Base, b.Last+1, err) // its shape was right when it was written
 		}
-		p.producers.wrote(h)
 		return nil
 	})
+	p.producers.txns.drop(start)
+	p.settle(end) // what was recovered is durable
 	if lattice.KindOf(err) == lattice.Corrupt {
 		p.log.Damage(from, end, err) // serve what is whole, take no writes
 		return nil

@@ -12,17 +12,21 @@ type waiters struct {
 }
 
 type waiter struct {
-	at   int64 // wake when bytes reaches this
+	at   int64 // wake when bytes reaches this,
+	seen int64 // and the last stable offset is beyond this; -1: whatever that is
 	wake func()
 }
 
+// committed is called when readers can see n more bytes.
+func (p *Partition) committed(n int64) { p.waiters.committed(n, p.Bounds().Stable) }
+
 // committed adds n bytes and wakes who waited for them.
-func (w *waiters) committed(n int64) {
+func (w *waiters) committed(n, stable int64) {
 	w.mu.Lock()
 	w.bytes += n
 	var due []func()
 	for x := range w.set {
-		if x.at <= w.bytes {
+		if x.at <= w.bytes && x.seen < stable {
 			delete(w.set, x)
 			due = append(due, x.wake)
 		}
@@ -56,10 +60,20 @@ func (w *waiters) total() (bytes int64, closed bool) {
 // another reason, or when the partition closes. cancel withdraws. wake must not
 // block and must not call back into the partition.
 func (p *Partition) Wait(from int64, min int, wake func()) (cancel func()) {
+	return p.wait(from, min, false, wake)
+}
+
+// WaitStable is Wait for what ReadStable reads. It may wake with less than min.
+func (p *Partition) WaitStable(from int64, min int, wake func()) (cancel func()) {
+	return p.wait(from, min, true, wake)
+}
+
+func (p *Partition) wait(from int64, min int, stable bool, wake func()) (cancel func()) {
 	w := &p.waiters
 	for {
 		before, closed := w.total()
-		have, err := p.readable(from, min)
+		b := p.Bounds()
+		have, err := p.readable(from, min, stable)
 		if closed || err != nil || have >= min {
 			wake()
 			return func() {}
@@ -69,7 +83,13 @@ func (p *Partition) Wait(from int64, min int, wake func()) (cancel func()) {
 			w.mu.Unlock()
 			continue // something was committed while we looked: look again
 		}
-		x := &waiter{at: before + int64(min-have), wake: wake}
+		x := &waiter{at: before + int64(min-have), seen: -1, wake: wake}
+		if stable {
+			x.seen = b.Stable
+			if b.Stable < b.Committed {
+				x.at = before + 1 // the bytes are there; it is the end of a transaction that is missing
+			}
+		}
 		if w.set == nil {
 			w.set = map[*waiter]struct{}{}
 		}
@@ -84,8 +104,8 @@ func (p *Partition) Wait(from int64, min int, wake func()) (cancel func()) {
 }
 
 // readable returns how many bytes can be read at from, up to about min.
-func (p *Partition) readable(from int64, min int) (int, error) {
-	s, err := p.Read(from, max(min, 1))
+func (p *Partition) readable(from int64, min int, stable bool) (int, error) {
+	s, err := p.read(from, max(min, 1), stable)
 	if err != nil {
 		return 0, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/engine/group"
 	"github.com/lattice-log/lattice/engine/partition"
+	"github.com/lattice-log/lattice/engine/txn"
 )
 
 // Catalogue keeps what a store knows beside its logs: the author's entries, the
@@ -20,6 +21,7 @@ import (
 // reads this one's records once.
 type Catalogue interface {
 	group.Offsets
+	txn.Records
 
 	// Entries yields this node's entries, in the order in which they were added.
 	Entries(yield func(sigchain.Signed) error) error
@@ -65,6 +67,8 @@ const (
 	keyTopic    = 't' // t | topic id              -> TopicRecord, JSON after a version byte
 	keyDropped  = 'd' // d | topic id              -> empty
 	keyOffset   = 'o' // o | group.Key             -> group.Value
+	keyPending  = 'q' // q | group.PendingKey      -> group.Value
+	keyTxn      = 'x' // x | transactional id      -> txn.Transaction
 	keyCounter  = 'c' // c                         -> u64, producer ids handed out
 	keyClock    = 'h' // h                         -> u64, bound of the hybrid clock
 	keyGrant    = 'g' // g | topic, partition, term -> signed grant

@@ -7,6 +7,7 @@ import (
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/engine/group"
+	"github.com/lattice-log/lattice/engine/txn"
 )
 
 // What DecodeRecord returns, beside TopicRecord. Byte slices are the caller's.
@@ -23,6 +24,13 @@ type (
 		Key   group.Key
 		Value group.Value
 	}
+	// PendingRecord is an offset that waits for the end of a transaction.
+	PendingRecord struct {
+		Key   group.PendingKey
+		Value group.Value
+	}
+	// TransactionRecord is what is known of a transactional id.
+	TransactionRecord struct{ txn.Transaction }
 	// CounterRecord is how many producer ids were handed out.
 	CounterRecord struct{ Next uint64 }
 	// ClockRecord bounds the hybrid clock.
@@ -76,6 +84,16 @@ func DecodeRecord(key, value []byte) (any, error) {
 		}
 		v, err := group.ParseValue(value)
 		return OffsetRecord{k, v}, err
+	case keyPending:
+		k, err := group.ParsePendingKey(rest)
+		if err != nil {
+			return nil, err
+		}
+		v, err := group.ParseValue(value)
+		return PendingRecord{k, v}, err
+	case keyTxn:
+		t, err := txn.Parse(string(rest), value)
+		return TransactionRecord{t}, err
 	case keyCounter, keyClock:
 		if len(rest) != 0 || len(value) != 8 {
 			return nil, badRecord(key, "no number")

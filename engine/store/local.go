@@ -9,6 +9,7 @@ import (
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/engine/group"
+	"github.com/lattice-log/lattice/engine/txn"
 	"github.com/lattice-log/lattice/storage/disk"
 	"github.com/lattice-log/lattice/storage/kv"
 )
@@ -168,7 +169,30 @@ func (l *local) PutClockBound(bound uint64) error {
 	return l.db.Commit(b, true)
 }
 
-// Load and Apply are group.Offsets.
+// LoadTransactions and PutTransactions are txn.Records.
+
+func (l *local) LoadTransactions(yield func(txn.Transaction) error) error {
+	return l.db.Iterate([]byte{keyTxn}, func(k, v []byte) error {
+		t, err := txn.Parse(string(k[1:]), v)
+		if err != nil {
+			return fmt.Errorf("catalogue: %w", err)
+		}
+		return yield(t)
+	})
+}
+
+func (l *local) PutTransactions(put []txn.Transaction, gone []string, sync bool) error {
+	b := l.db.Batch()
+	for _, t := range put {
+		b.Set(append([]byte{keyTxn}, t.ID...), t.AppendTo(nil))
+	}
+	for _, id := range gone {
+		b.Delete(append([]byte{keyTxn}, id...))
+	}
+	return l.db.Commit(b, sync)
+}
+
+// Load, LoadPending and Apply are group.Offsets.
 
 func (l *local) Load(yield func(group.Key, group.Value) error) error {
 	return l.db.Iterate([]byte{keyOffset}, func(k, v []byte) error {
@@ -184,10 +208,27 @@ func (l *local) Load(yield func(group.Key, group.Value) error) error {
 	})
 }
 
+func (l *local) LoadPending(yield func(group.PendingKey, group.Value) error) error {
+	return l.db.Iterate([]byte{keyPending}, func(k, v []byte) error {
+		key, err := group.ParsePendingKey(k[1:])
+		if err != nil {
+			return err
+		}
+		val, err := group.ParseValue(v)
+		if err != nil {
+			return fmt.Errorf("offset of group %q, %s, in a transaction: %w", key.Group, key.TopicPartition, err)
+		}
+		return yield(key, val)
+	})
+}
+
 func (l *local) Apply(changes []group.Change) error {
 	b := l.db.Batch()
 	for _, c := range changes {
 		k := c.Key.AppendTo([]byte{keyOffset})
+		if c.Pending {
+			k = group.PendingKey{Key: c.Key, Producer: c.Producer}.AppendTo([]byte{keyPending})
+		}
 		if c.Value == nil {
 			b.Delete(k)
 			continue

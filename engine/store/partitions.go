@@ -9,6 +9,7 @@ import (
 	"github.com/lattice-log/lattice/core/record"
 	"github.com/lattice-log/lattice/engine/group"
 	"github.com/lattice-log/lattice/engine/partition"
+	"github.com/lattice-log/lattice/engine/txn"
 	"github.com/lattice-log/lattice/storage/disk"
 )
 
@@ -82,7 +83,7 @@ func (s *Store) openPartitions(rec TopicRecord, from, to int32) ([]*partition.Pa
 		p, err := partition.Open(partition.Options{
 			ID: tp, Store: s.info.ID, FS: s.cfg.FS, Dir: s.partitionDir(rec.ID, n),
 			Key: s.cfg.Key, Incarnation: s.info.Incarnation, Clock: s.cfg.Clock, Stamp: s.stamps.next,
-			Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger, Meta: s.cat.Meta(tp),
+			Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger, Meta: s.cat.Meta(tp), Transactions: logsOf{s},
 			Limits:  record.Limits{MaxDecompressed: s.cfg.MaxDecompressed},
 			Genesis: s.genesis, Creation: rec.Creation,
 		}, cfg)
@@ -185,6 +186,28 @@ func (v topicsOf) Committed(tp lattice.TopicPartition) (int64, int32, bool) {
 	}
 	b := p.Bounds()
 	return b.Committed, b.Term, true
+}
+
+// logsOf is txn.Logs over a store, and tells its partitions of transactions. Nobody
+// appends before the store is open, when there is a coordinator to ask.
+type logsOf struct{ s *Store }
+
+var (
+	_ txn.Logs               = logsOf{}
+	_ partition.Transactions = logsOf{}
+)
+
+func (v logsOf) End(tp lattice.TopicPartition, m record.Marker, done func(error)) {
+	p, err := v.s.Partition(tp.Topic, tp.Partition)
+	if err != nil {
+		done(err)
+		return
+	}
+	p.End(m, done)
+}
+
+func (v logsOf) Ongoing(tp lattice.TopicPartition, producer int64, epoch int16) error {
+	return v.s.txns.Ongoing(tp, producer, epoch)
 }
 
 func (v topicsOf) TermEnd(tp lattice.TopicPartition, term int32) (int64, bool) {

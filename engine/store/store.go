@@ -1,5 +1,5 @@
 // Package store is one store on this node: its topics and their partitions, its
-// groups, and the background work that keeps them: syncing, certifying, retention
+// groups and transactions, and the background work that keeps them: syncing, certifying, retention
 // and compaction.
 //
 // On disk a store is one directory:
@@ -29,6 +29,7 @@ import (
 	"github.com/lattice-log/lattice/engine/group"
 	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/engine/signedlog"
+	"github.com/lattice-log/lattice/engine/txn"
 	"github.com/lattice-log/lattice/internal/tick"
 	"github.com/lattice-log/lattice/storage/disk"
 	"github.com/lattice-log/lattice/storage/kv"
@@ -51,6 +52,7 @@ type Config struct {
 	MaxDecompressed   int               // bytes that one batch may unpack to; default 64 MiB
 	OpenFiles         int               // segment files kept open; default 4,096
 	RetentionCheck    time.Duration     // how often retention and compaction run; default 5 minutes
+	Transactions      txn.Config        // zero: txn.DefaultConfig; clock and logger are filled in
 	Group             group.Config      // zero: group.DefaultConfig; clock, randomness and logger are filled in
 	NodeConfig        []ConfigEntry     // what the node shows as its own configs
 }
@@ -74,6 +76,10 @@ func (c *Config) fill() error {
 	if c.Group.MaxSize == 0 {
 		c.Group = group.DefaultConfig()
 	}
+	if c.Transactions.MaxIDs == 0 {
+		c.Transactions = txn.DefaultConfig()
+	}
+	c.Transactions.Clock, c.Transactions.Logger = c.Clock, c.Logger
 	c.Group.Clock, c.Group.Rand, c.Group.Logger = c.Clock, c.Rand, c.Logger
 	if _, err := parseConfig(c.TopicDefaults, nil); err != nil {
 		return fmt.Errorf("topic defaults: %w", err)
@@ -90,6 +96,7 @@ type Store struct {
 	committer *signedlog.Committer
 	handles   *segment.Handles
 	groups    *group.Manager
+	txns      *txn.Manager
 	genesis   []byte
 
 	changeMu sync.Mutex // held by whoever creates, changes or deletes topics
@@ -187,6 +194,10 @@ func Open(cfg Config) (*Store, error) {
 	if err == nil {
 		s.groups, err = group.New(cfg.Group, cat, topicsOf{s})
 	}
+	if err == nil {
+		newID := func() (int64, error) { return s.NewProducerID(context.Background()) }
+		s.txns, err = txn.New(cfg.Transactions, cat, logsOf{s}, s.groups, newID)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open store in %s: %w", cfg.Dir, err), s.closeTopics(), cat.Close())
 	}
@@ -231,7 +242,7 @@ func (s *Store) loadEntries() error {
 }
 
 // Run does the background work until ctx ends: syncs, checkpoints, groups,
-// retention and compaction. It returns the first error that stopped one of them.
+// transactions, retention and compaction. It returns the first error that stopped one of them.
 func (s *Store) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -240,7 +251,9 @@ func (s *Store) Run(ctx context.Context) error {
 	done := make(chan error, 1)
 	go func() { done <- s.committer.Run(cctx) }()
 	var wg sync.WaitGroup
-	for name, run := range map[string]func(context.Context) error{"groups": s.groups.Run, "housekeeping": s.keepHouse} {
+	for name, run := range map[string]func(context.Context) error{
+		"groups": s.groups.Run, "transactions": s.txns.Run, "housekeeping": s.keepHouse,
+	} {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
@@ -275,6 +288,9 @@ func (s *Store) Info() Info { return s.info }
 
 // Groups returns the coordinator of the store's consumer groups.
 func (s *Store) Groups() *group.Manager { return s.groups }
+
+// Transactions returns the coordinator of the store's transactions.
+func (s *Store) Transactions() *txn.Manager { return s.txns }
 
 // NodeConfig lists the node's configs, sorted by name.
 func (s *Store) NodeConfig() []ConfigEntry { return s.cfg.NodeConfig }

@@ -96,7 +96,7 @@ func listV1(t *testing.T, n *enginetest.Node) string {
 			producers := p.Producers()
 			slices.SortFunc(producers, func(a, b partition.ProducerState) int { return cmp.Compare(a.ID, b.ID) })
 			for _, s := range producers {
-				fmt.Fprintf(&b, "producer %+v\n", s)
+				fmt.Fprintf(&b, "producer {ID:%d Epoch:%d LastSequence:%d LastTimestamp:%d}\n", s.ID, s.Epoch, s.LastSequence, s.LastTimestamp)
 			}
 		}
 	}

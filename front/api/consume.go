@@ -127,7 +127,7 @@ func (a *logService) newReading(ctx context.Context, s *store.Store, t store.Top
 		if err != nil {
 			return nil, err
 		}
-		r.parts = append(r.parts, &part{place: p, at: at, stop: p.Bounds().Committed})
+		r.parts = append(r.parts, &part{place: p, at: at, stop: p.Bounds().Stable})
 	}
 	return r, nil
 }
@@ -174,7 +174,7 @@ func (r *reading) run(ctx context.Context) error {
 
 // arm asks the partition to put p into the ready list when there is more.
 func (r *reading) arm(p *part) {
-	p.wait = p.Wait(p.at, 1, func() {
+	p.wait = p.WaitStable(p.at, 1, func() {
 		r.mu.Lock()
 		r.ready = append(r.ready, p)
 		r.mu.Unlock()
@@ -198,7 +198,9 @@ func (r *reading) cancelWaits() {
 	}
 }
 
-// turn sends one chunk of p and reports whether there is more to read now.
+// turn sends one chunk of p and reports whether there is more to read now. Readers
+// see committed records only: nothing of a transaction that is open or aborted, and
+// no marker.
 func (r *reading) turn(ctx context.Context, p *part) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -206,7 +208,7 @@ func (r *reading) turn(ctx context.Context, p *part) (bool, error) {
 	if !r.follow && p.at >= p.stop {
 		return false, nil
 	}
-	slice, err := p.Read(p.at, r.chunk)
+	slice, err := p.ReadStable(p.at, r.chunk)
 	if lattice.KindOf(err) == lattice.OutOfRange && r.skip && err != nil {
 		return true, r.skipExpired(p)
 	}
@@ -222,20 +224,21 @@ func (r *reading) turn(ctx context.Context, p *part) (bool, error) {
 	buf := r.log.buffer(slice.Len(), r.chunk)
 	defer r.log.release(buf)
 	err = fill(slice, *buf)
+	aborted := slice.Aborted()
 	slice.Release() // not only behind Send, which waits for the caller
 	if err != nil {
 		return false, err
 	}
-	batches, next, err := r.cut(p, *buf)
+	batches, next, err := r.cut(p, *buf, partition.InAborted(aborted))
 	if err != nil {
 		return false, err
 	}
-	if len(batches) == 0 { // a gap up to the end, or only what came after it
+	if len(batches) == 0 && next == p.at { // a gap up to the end, or only what came after it
 		p.at = max(p.at, p.stop)
 		return false, nil
 	}
 	p.at = next
-	committed := p.Bounds().Committed
+	committed := p.Bounds().Stable
 	chunk := &pb.ConsumeChunk{Partition: p.number, Batches: batches, NextOffset: next, Committed: committed}
 	if err := r.stream.Send(&pb.ConsumeResponse{Event: &pb.ConsumeResponse_Chunk{Chunk: chunk}}); err != nil {
 		return false, err
@@ -250,6 +253,9 @@ func (r *reading) turn(ctx context.Context, p *part) (bool, error) {
 func (r *reading) nothing(p *part) error {
 	if err := r.alive(p.number); err != nil {
 		return err
+	}
+	if p.at > p.Bounds().Stable {
+		return nil // the transactions before it end one by one
 	}
 	if p.idle++; p.idle > maxIdle {
 		return lattice.E(lattice.Unavailable, errors.New("the partition is closed"))
@@ -287,9 +293,10 @@ func fill(slice *partition.Slice, buf []byte) error {
 	return nil
 }
 
-// cut returns the batches to send of those at the start of b, and the offset
-// behind them: none beyond p.stop unless following, and none beyond the limit.
-func (r *reading) cut(p *part, b []byte) ([]byte, int64, error) {
+// cut returns the batches to send of those at the start of b, moved together, and
+// the offset behind them: none beyond p.stop unless following, none beyond the
+// limit, and of transactions only what was committed.
+func (r *reading) cut(p *part, b []byte, aborted func(record.Header) bool) ([]byte, int64, error) {
 	next, used := p.at, 0
 	for rest := b; len(rest) > 0 && r.left != 0; {
 		batch, tail, h, err := record.Next(rest)
@@ -299,11 +306,15 @@ func (r *reading) cut(p *part, b []byte) ([]byte, int64, error) {
 		if !r.follow && h.BaseOffset >= p.stop {
 			break
 		}
+		if h.Control() || aborted(h) {
+			next, rest = max(next, h.NextOffset()), tail
+			continue
+		}
 		if r.left > 0 {
 			r.left -= min(r.left, int64(h.Count), h.NextOffset()-next)
 		}
 		next = max(next, h.NextOffset())
-		used += len(batch)
+		used += copy(b[used:], batch)
 		rest = tail
 	}
 	return b[:used], next, nil

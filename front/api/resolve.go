@@ -99,14 +99,14 @@ func (p place) resolve(ctx context.Context, at *pb.Position) (int64, error) {
 	case nil, *pb.Position_Start:
 		return b.Start, nil
 	case *pb.Position_End:
-		return b.Committed, nil
+		return b.Stable, nil
 	case *pb.Position_Offset:
 		return at.Offset, checkRange(p.number, at.Offset, b)
 	case *pb.Position_Last:
 		if at.Last < 0 {
 			return 0, lattice.E(lattice.Invalid, fmt.Errorf("last %d: want a number that is not negative", at.Last))
 		}
-		return max(b.Start, b.Committed-at.Last), nil
+		return max(b.Start, b.Stable-at.Last), nil
 	case *pb.Position_Time:
 		if err := at.Time.CheckValid(); err != nil {
 			return 0, lattice.E(lattice.Invalid, fmt.Errorf("time: %w", err))
@@ -116,7 +116,7 @@ func (p place) resolve(ctx context.Context, at *pb.Position) (int64, error) {
 			return 0, fmt.Errorf("partition %d: look up a time: %w", p.number, err)
 		}
 		if found.Offset < 0 {
-			return p.Bounds().Committed, nil
+			return p.Bounds().Stable, nil
 		}
 		return found.Offset, nil
 	default:

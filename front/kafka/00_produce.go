@@ -18,7 +18,7 @@ import (
 //	v8   record errors and an error message in the answer (KIP-467)
 //	v9   flexible
 //	v10  current leader and node endpoints as tags (KIP-951): we are the leader
-//	v12  transactions, version 2 (KIP-890)
+//	v12  transactions, version 2 (KIP-890): not turned on, see ApiVersions
 //	v13  topic ids instead of names (KIP-516)
 //
 // The records of a partition stay in the frame that they came in: the partition
@@ -26,13 +26,15 @@ import (
 // durable. Appends start in the connection's reader, so that batches of one
 // client keep their order; nothing waits for the disk.
 //
-// Not served: transactional batches, and message formats before magic 2.
+// A batch of a transaction is taken while its producer's transaction has the
+// partition (AddPartitionsToTxn). Not served: message formats before magic 2.
 
 // produceOp is one Produce request. It is recycled together with its parts, so
 // that a request allocates nothing of its own.
 type produceOp struct {
 	r      *request
 	acks   int16
+	txn    bool // the request names a transactional id
 	topics []produceTopic
 	parts  []*producePart // the first n are in use
 	n      int
@@ -92,7 +94,7 @@ func (c *conn) produce(r *request) error {
 // topic its partitions' records.
 func (op *produceOp) decode(r *request) error {
 	d := decoder{b: r.body, flexible: r.flexible()}
-	txn := d.string()
+	op.txn = len(d.string()) > 0
 	op.acks = d.int16()
 	d.int32() // timeout: durable or refused is known soon, whatever it is
 	byID := r.version >= 13
@@ -110,9 +112,6 @@ func (op *produceOp) decode(r *request) error {
 		for range t.parts {
 			p := op.part()
 			p.index, p.records = d.int32(), d.bytes()
-			if len(txn) > 0 {
-				p.err = refuse(kerr.InvalidRequest, "transactions are not served")
-			}
 			d.tags()
 		}
 		d.tags()
@@ -154,7 +153,7 @@ func (op *produceOp) start(t *produceTopic, parts []*producePart) {
 			err = p.err
 		}
 		if err == nil {
-			err = checkBatch(p.records, op.r.version)
+			err = checkBatch(p.records, op.r.version, op.txn)
 		}
 		var log *partition.Partition
 		if err == nil {
@@ -171,7 +170,7 @@ func (op *produceOp) start(t *produceTopic, parts []*producePart) {
 // checkBatch refuses what Kafka refuses before it looks at the partition: since
 // version 3 a request carries exactly one batch of magic 2 for a partition.
 // Lengths, checksum and sequence are the partition's to check.
-func checkBatch(b []byte, version int16) error {
+func checkBatch(b []byte, version int16, txn bool) error {
 	if len(b) == 0 {
 		return refuse(kerr.InvalidRecord, "no record batch")
 	}
@@ -183,8 +182,8 @@ func checkBatch(b []byte, version int16) error {
 		return refuse(kerr.InvalidRecord, "more than one record batch for a partition")
 	case h.Compression() == record.Zstd && version < 7:
 		return refuse(kerr.UnsupportedCompressionType, "zstd needs Produce version 7 or later")
-	case h.Transactional():
-		return refuse(kerr.InvalidRecord, "transactions are not served")
+	case h.Transactional() && !txn:
+		return refuse(kerr.InvalidRequest, "a batch of a transaction without a transactional id")
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ type fetchOp struct {
 	wait     time.Duration
 	minBytes int
 	maxBytes int
-	aborted  bool // read_committed: list aborted transactions, of which there are none
+	stable   bool // read_committed: up to the last stable offset, with the aborted transactions
 	topics   []fetchTopic
 	parts    []fetchPart
 	err      error // of the whole request
@@ -70,12 +70,14 @@ type fetchPart struct {
 	offset    int64
 	max       int
 
-	log    *partition.Partition
-	err    error
-	slice  *partition.Slice
-	bounds partition.Bounds
-	limit  int   // of the slice's bytes, so many are sent
-	waitAt int64 // offset at which to wait for more
+	log     *partition.Partition
+	err     error
+	stable  bool
+	slice   *partition.Slice
+	aborted []partition.Aborted // those in slice, if stable
+	bounds  partition.Bounds
+	limit   int   // of the slice's bytes, so many are sent
+	waitAt  int64 // offset at which to wait for more
 	// divEpoch and divEnd say where the client's history left ours; -1: it did not.
 	divEpoch int32
 	divEnd   int64
@@ -118,7 +120,7 @@ func (op *fetchOp) decode(r *request) error {
 	}
 	op.wait = time.Duration(d.int32()) * time.Millisecond
 	op.minBytes, op.maxBytes = int(d.int32()), int(d.int32())
-	op.aborted = d.int8() == 1
+	op.stable = d.int8() == 1
 	if v >= 7 {
 		session, epoch := d.int32(), d.int32()
 		switch {
@@ -183,6 +185,7 @@ func (op *fetchOp) attempt() {
 			p := &op.parts[j]
 			p.reset()
 			if p.err = err; err == nil {
+				p.stable = op.stable
 				p.read(s, t.id, op.maxBytes-op.total, op.total == 0)
 				if op.r.version < 10 {
 					p.withoutZstd(s)
@@ -210,8 +213,8 @@ func (p *fetchPart) reset() {
 	if p.slice != nil {
 		p.slice.Release()
 	}
-	p.slice, p.err, p.log, p.limit = nil, nil, nil, math.MaxInt
-	p.bounds = partition.Bounds{Start: -1, Committed: -1, End: -1}
+	p.slice, p.aborted, p.err, p.log, p.limit = nil, nil, nil, nil, math.MaxInt
+	p.bounds = partition.Bounds{Start: -1, Committed: -1, End: -1, Stable: -1}
 	p.divEpoch, p.divEnd = -1, -1
 }
 
@@ -229,10 +232,13 @@ func (p *fetchPart) read(s *Server, topic lattice.TopicID, budget int, first boo
 	if p.diverged() || budget <= 0 && !first {
 		return
 	}
-	slice, err := p.log.Read(p.offset, max(min(p.max, budget), 1))
+	slice, err := p.find(max(min(p.max, budget), 1))
 	switch {
 	case err == nil && (first || slice.Len() <= budget):
 		p.slice = slice
+		if p.stable {
+			p.aborted = slice.Aborted()
+		}
 	case err == nil:
 		slice.Release() // a batch that is larger than what is left: the next request begins with it
 	case lattice.KindOf(err) == lattice.NotYet:
@@ -246,6 +252,14 @@ func (p *fetchPart) read(s *Server, topic lattice.TopicID, budget int, first boo
 	default:
 		p.fail(err)
 	}
+}
+
+// find finds batches at the partition's offset, as the client wants to see them.
+func (p *fetchPart) find(max int) (*partition.Slice, error) {
+	if p.stable {
+		return p.log.ReadStable(p.offset, max)
+	}
+	return p.log.Read(p.offset, max)
 }
 
 // fail takes an error from reading. Damage is the disk's, not the client's.

@@ -12,7 +12,7 @@ import (
 // ListOffsets (key 2), versions 1 to 11.
 //
 //	v1   one offset and its timestamp
-//	v2   isolation level: the last stable offset is the high watermark here
+//	v2   isolation level: read_committed stops at the last stable offset
 //	v4   leader epochs (KIP-320)
 //	v6   flexible
 //	v7   -3, the record with the greatest timestamp (KIP-734)
@@ -41,7 +41,7 @@ func (c *conn) listOffsets(r *request, req *kmsg.ListOffsetsRequest) kmsg.Respon
 			p := &t.Partitions[j]
 			res := kmsg.NewListOffsetsResponseTopicPartition()
 			res.Partition = p.Partition
-			found, err := c.listOffset(t.Topic, p, r.version)
+			found, err := c.listOffset(t.Topic, p, r.version, r.version >= 2 && req.IsolationLevel == readCommitted)
 			res.Offset, res.Timestamp, res.LeaderEpoch = found.Offset, found.Time, found.Term
 			res.ErrorCode = c.srv.code(err)
 			out.Partitions = append(out.Partitions, res)
@@ -51,7 +51,10 @@ func (c *conn) listOffsets(r *request, req *kmsg.ListOffsetsRequest) kmsg.Respon
 	return resp
 }
 
-func (c *conn) listOffset(topic string, p *kmsg.ListOffsetsRequestTopicPartition, version int16) (partition.TimeOffset, error) {
+// readCommitted is the isolation level that sees committed records only.
+const readCommitted = 1
+
+func (c *conn) listOffset(topic string, p *kmsg.ListOffsetsRequestTopicPartition, version int16, stable bool) (partition.TimeOffset, error) {
 	none := partition.TimeOffset{Offset: -1, Time: -1, Term: -1}
 	log, err := c.srv.partition(topic, p.Partition)
 	if err != nil {
@@ -72,7 +75,11 @@ func (c *conn) listOffset(topic string, p *kmsg.ListOffsetsRequestTopicPartition
 	found := none
 	switch p.Timestamp {
 	case latestOffset:
-		return at(log.Bounds().Committed), nil
+		b := log.Bounds()
+		if stable {
+			return at(b.Stable), nil
+		}
+		return at(b.Committed), nil
 	case earliestOffset, earliestLocal:
 		return at(log.Bounds().Start), nil
 	case latestTiered, earliestUpload:
@@ -90,7 +97,7 @@ func (c *conn) listOffset(topic string, p *kmsg.ListOffsetsRequestTopicPartition
 		return none, fmt.Errorf("%w: %w", kerr.KafkaStorageError, err) // whatever the cause
 	case err != nil:
 		return none, err
-	case found.Offset < 0:
+	case found.Offset < 0, stable && found.Offset >= log.Bounds().Stable:
 		return none, nil
 	}
 	return found, nil

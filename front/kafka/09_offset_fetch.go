@@ -3,6 +3,7 @@ package kafka
 import (
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/engine/group"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -11,7 +12,8 @@ import (
 //	v2   null topics: all that the group has; an error for the whole answer
 //	v5   leader epochs, as committed (KIP-320)
 //	v6   flexible
-//	v7   require stable (KIP-447): without transactions all offsets are
+//	v7   require stable (KIP-447): an offset that a transaction may still change is
+//	     UNSTABLE_OFFSET_COMMIT
 //	v8   several groups at once (KIP-709)
 //	v9   members of consumer groups (KIP-848)
 //	v10  topic ids instead of names (KIP-516)
@@ -25,7 +27,7 @@ func (c *conn) offsetFetch(r *request, req *kmsg.OffsetFetchRequest) kmsg.Respon
 	resp := req.ResponseKind().(*kmsg.OffsetFetchResponse)
 	if r.version >= 8 {
 		for i := range req.Groups {
-			resp.Groups = append(resp.Groups, s.fetchOffsets(&req.Groups[i], r.version))
+			resp.Groups = append(resp.Groups, s.fetchOffsets(&req.Groups[i], r.version, req.RequireStable))
 		}
 		return resp
 	}
@@ -39,7 +41,7 @@ func (c *conn) offsetFetch(r *request, req *kmsg.OffsetFetchRequest) kmsg.Respon
 		t.Topic, t.Partitions = req.Topics[i].Topic, req.Topics[i].Partitions
 		one.Topics = append(one.Topics, t)
 	}
-	res := s.fetchOffsets(&one, r.version)
+	res := s.fetchOffsets(&one, r.version, r.version >= 7 && req.RequireStable)
 	resp.ErrorCode = res.ErrorCode
 	for i := range res.Topics {
 		t := &res.Topics[i]
@@ -56,10 +58,10 @@ func (c *conn) offsetFetch(r *request, req *kmsg.OffsetFetchRequest) kmsg.Respon
 }
 
 // fetchOffsets answers for one group.
-func (s *Server) fetchOffsets(req *kmsg.OffsetFetchRequestGroup, version int16) kmsg.OffsetFetchResponseGroup {
+func (s *Server) fetchOffsets(req *kmsg.OffsetFetchRequestGroup, version int16, stable bool) kmsg.OffsetFetchResponseGroup {
 	out := kmsg.NewOffsetFetchResponseGroup()
 	out.Group = req.Group
-	ask := group.FetchRequest{Group: req.Group, MemberID: deref(req.MemberID), MemberEpoch: req.MemberEpoch, All: req.Topics == nil}
+	ask := group.FetchRequest{Group: req.Group, MemberID: deref(req.MemberID), MemberEpoch: req.MemberEpoch, All: req.Topics == nil, Stable: stable}
 	known := make([]error, len(req.Topics))
 	for i := range req.Topics {
 		t := &req.Topics[i]
@@ -77,7 +79,7 @@ func (s *Server) fetchOffsets(req *kmsg.OffsetFetchRequestGroup, version int16) 
 	case code != 0 && version >= 2:
 		out.ErrorCode = code
 	case ask.All:
-		out.Topics = allOffsets(res.Offsets)
+		out.Topics = s.allOffsets(res.Offsets)
 	default:
 		next := 0
 		for i := range req.Topics {
@@ -90,8 +92,11 @@ func (s *Server) fetchOffsets(req *kmsg.OffsetFetchRequestGroup, version int16) 
 					found = res.Offsets[next]
 					next++
 				}
-				o := committed(found)
-				if o.ErrorCode = code; known[i] != nil && version >= 10 {
+				o := s.committed(found)
+				if o.ErrorCode == 0 {
+					o.ErrorCode = code
+				}
+				if known[i] != nil && version >= 10 {
 					o.ErrorCode = s.code(known[i])
 				}
 				t.Partitions = append(t.Partitions, o)
@@ -103,7 +108,7 @@ func (s *Server) fetchOffsets(req *kmsg.OffsetFetchRequestGroup, version int16) 
 }
 
 // allOffsets groups offsets, which are sorted by topic, by topic.
-func allOffsets(offsets []group.CommittedOffset) []kmsg.OffsetFetchResponseGroupTopic {
+func (s *Server) allOffsets(offsets []group.CommittedOffset) []kmsg.OffsetFetchResponseGroupTopic {
 	var topics []kmsg.OffsetFetchResponseGroupTopic
 	for _, o := range offsets {
 		if n := len(topics); n == 0 || topics[n-1].TopicID != o.TopicPartition.Topic {
@@ -112,14 +117,17 @@ func allOffsets(offsets []group.CommittedOffset) []kmsg.OffsetFetchResponseGroup
 			topics = append(topics, t)
 		}
 		t := &topics[len(topics)-1]
-		t.Partitions = append(t.Partitions, committed(o))
+		t.Partitions = append(t.Partitions, s.committed(o))
 	}
 	return topics
 }
 
-func committed(o group.CommittedOffset) kmsg.OffsetFetchResponseGroupTopicPartition {
+func (s *Server) committed(o group.CommittedOffset) kmsg.OffsetFetchResponseGroupTopicPartition {
 	p := kmsg.NewOffsetFetchResponseGroupTopicPartition()
 	p.Partition, p.Offset, p.LeaderEpoch = o.Partition, o.Offset, o.LeaderEpoch
 	p.Metadata = &o.Metadata // null would be legal, but some clients do not take it
+	if o.Unstable {
+		p.ErrorCode = s.code(kerr.UnstableOffsetCommit)
+	}
 	return p
 }

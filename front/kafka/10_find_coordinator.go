@@ -12,11 +12,14 @@ import (
 //	v4  several keys at once (KIP-699)
 //	v6  share groups (KIP-932)
 //
-// This node coordinates every group. Transactions and share groups have no
+// This node coordinates every group and every transaction. Share groups have no
 // coordinator here, which INVALID_REQUEST says once instead of letting a client
 // retry for a minute.
 
-const coordinatorOfGroups = 0
+const (
+	coordinatorOfGroups       = 0
+	coordinatorOfTransactions = 1
+)
 
 func (c *conn) findCoordinator(r *request, req *kmsg.FindCoordinatorRequest) kmsg.Response {
 	s := c.srv
@@ -24,10 +27,10 @@ func (c *conn) findCoordinator(r *request, req *kmsg.FindCoordinatorRequest) kms
 	find := func(key string) kmsg.FindCoordinatorResponseCoordinator {
 		out := kmsg.NewFindCoordinatorResponseCoordinator()
 		out.Key = key
-		if r.version >= 1 && req.CoordinatorType != coordinatorOfGroups {
+		if r.version >= 1 && req.CoordinatorType != coordinatorOfGroups && req.CoordinatorType != coordinatorOfTransactions {
 			out.NodeID, out.Port = -1, -1
 			out.ErrorCode, out.ErrorMessage = s.fail(refuse(kerr.InvalidRequest,
-				"this node coordinates consumer groups only: transactions and share groups are not served"))
+				"this node coordinates consumer groups and transactions: share groups are not served"))
 			return out
 		}
 		out.NodeID = s.nodeID()

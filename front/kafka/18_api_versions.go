@@ -13,6 +13,9 @@ import (
 //
 // A version above those is answered with version 0 and UNSUPPORTED_VERSION.
 // Clients may leave ApiVersions out altogether.
+//
+// The feature transaction.version is not there: without it clients name the
+// partitions of a transaction before they write (AddPartitionsToTxn).
 
 // groupVersion is the feature level that turns on KIP-848's groups in clients.
 const groupVersion = 1

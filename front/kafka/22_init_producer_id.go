@@ -1,6 +1,10 @@
 package kafka
 
 import (
+	"fmt"
+	"time"
+
+	"github.com/lattice-log/lattice/engine/txn"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -12,21 +16,43 @@ import (
 //	v4  PRODUCER_FENCED may be answered
 //	v5  transactions, version 2 (KIP-890)
 //
-// Idempotent producers only. Each request gets a new id: what a producer sent
-// under its old one and what it sends now cannot be mixed up. Kafka does the same.
+// Without a transactional id, each request gets a new producer id: what a producer
+// sent under its old one and what it sends now cannot be mixed up. Kafka does the
+// same. With one, the coordinator decides.
 
-func (c *conn) initProducerID(_ *request, req *kmsg.InitProducerIDRequest) kmsg.Response {
+func (c *conn) initProducerID(r *request) error {
+	req, unlock, err := decode[*kmsg.InitProducerIDRequest](c, r)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	s := c.srv
 	resp := req.ResponseKind().(*kmsg.InitProducerIDResponse)
 	resp.ProducerID, resp.ProducerEpoch = -1, -1
-	if req.TransactionalID != nil {
-		// Not COORDINATOR_NOT_AVAILABLE, which clients retry until they time out.
-		resp.ErrorCode = s.code(refuse(kerr.InvalidRequest, "transactions are not served"))
-		return resp
+	if req.TransactionalID == nil {
+		id, err := s.store.NewProducerID(c.ctx)
+		if resp.ErrorCode = s.code(err); err == nil {
+			resp.ProducerID, resp.ProducerEpoch = id, 0
+		}
+		r.answer(resp)
+		return nil
 	}
-	id, err := s.store.NewProducerID(c.ctx)
-	if resp.ErrorCode = s.code(err); err == nil {
-		resp.ProducerID, resp.ProducerEpoch = id, 0
+	s.txns.Init(txn.InitRequest{
+		ID: *req.TransactionalID, Timeout: time.Duration(req.TransactionTimeoutMillis) * time.Millisecond,
+		Producer: req.ProducerID, Epoch: req.ProducerEpoch,
+	}, func(p txn.Producer, err error) {
+		resp.ErrorCode = s.txnCode(err, r.version >= 4)
+		resp.ProducerID, resp.ProducerEpoch = p.ID, p.Epoch
+		r.answer(resp)
+	})
+	return nil
+}
+
+// txnCode is code for an answer to a transactional producer: one who knows no
+// PRODUCER_FENCED knows INVALID_PRODUCER_EPOCH.
+func (s *Server) txnCode(err error, knowsFenced bool) int16 {
+	if e := kafkaError(err); e == kerr.ProducerFenced && !knowsFenced {
+		err = fmt.Errorf("%w: %w", kerr.InvalidProducerEpoch, err)
 	}
-	return resp
+	return s.code(err)
 }

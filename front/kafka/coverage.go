@@ -32,8 +32,9 @@ it is neither served nor advertised: a request for another API or version closes
 	b.WriteString(`
 ## In general
 
-- The finalized feature ` + "`group.version=1`" + ` turns on consumer groups of KIP-848 in clients. There is no ` + "`transaction.version`" + `.
-- One node: it is controller, coordinator of every group and leader of every partition. The cluster id is the store's id, topic ids
+- The finalized feature ` + "`group.version=1`" + ` turns on consumer groups of KIP-848 in clients. There is no ` + "`transaction.version`" + `:
+  transactions work as before KIP-890's second part.
+- One node: it is controller, coordinator of every group and transaction, and leader of every partition. The cluster id is the store's id, topic ids
   are topic incarnations, leader epochs are terms.
 - Record batches of magic 2 are stored and served as the producer compressed them (none, gzip, snappy, lz4, zstd). A produced
   batch's offset and leader epoch are the node's to set.

@@ -10,6 +10,7 @@ import (
 	"github.com/lattice-log/lattice/engine/group"
 	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/engine/store"
+	"github.com/lattice-log/lattice/engine/txn"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
@@ -87,6 +88,20 @@ func named() []known {
 		{partition.ErrTooLarge, kerr.MessageTooLarge},
 		{partition.ErrTimestamp, kerr.InvalidTimestamp},
 		{partition.ErrRecord, kerr.InvalidRecord},
+
+		{partition.ErrTransaction, kerr.InvalidTxnState},
+
+		{txn.ErrNotStored, kerr.CoordinatorNotAvailable},
+		{txn.ErrClosed, kerr.CoordinatorNotAvailable},
+		{txn.ErrInvalidRequest, kerr.InvalidRequest},
+		{txn.ErrTooMany, kerr.PolicyViolation},
+		{txn.ErrEpoch, kerr.InvalidProducerEpoch},
+		{txn.ErrState, kerr.InvalidTxnState},
+		{txn.ErrProducer, kerr.InvalidProducerIDMapping},
+		{txn.ErrTimeout, kerr.InvalidTransactionTimeout},
+		{txn.ErrConcurrent, kerr.ConcurrentTransactions},
+		{txn.ErrFenced, kerr.ProducerFenced},
+		{txn.ErrNotFound, kerr.TransactionalIDNotFound},
 
 		{store.ErrTopicName, kerr.InvalidTopicException},
 		{store.ErrPartitions, kerr.InvalidPartitions},

@@ -25,7 +25,7 @@ func (p *fetchPart) withoutZstd(s *Server) {
 		err = fmt.Errorf("%w: the batch at %d is compressed with zstd, which needs Fetch version 10", kerr.UnsupportedCompressionType, p.offset)
 	}
 	if err == nil {
-		p.slice, err = p.log.Read(p.offset, size)
+		p.slice, err = p.find(size)
 	}
 	if err != nil {
 		p.slice = nil

@@ -38,7 +38,11 @@ func (op *fetchOp) arm() {
 	for i := range op.parts {
 		p := &op.parts[i]
 		if sizes[i] < p.max {
-			op.cancels = append(op.cancels, p.log.Wait(p.waitAt, max(sizes[i]+share, 1), op.wake))
+			wait := p.log.Wait
+			if p.stable {
+				wait = p.log.WaitStable
+			}
+			op.cancels = append(op.cancels, wait(p.waitAt, max(sizes[i]+share, 1), op.wake))
 		}
 	}
 }
@@ -60,7 +64,12 @@ func (op *fetchOp) disarm() {
 }
 
 // retry looks whether the answer is ready now, and waits again if not.
-func (op *fetchOp) retry() {
+func (op *fetchOp) retry() { op.again(false) }
+
+// rested is retry after a pause: it waits again whatever it finds.
+func (op *fetchOp) rested() { op.again(true) }
+
+func (op *fetchOp) again(rested bool) {
 	op.mu.Lock()
 	defer op.mu.Unlock()
 	if op.finished {
@@ -71,10 +80,10 @@ func (op *fetchOp) retry() {
 	switch {
 	case op.ready():
 		op.answer()
-	case op.total <= op.last:
-		// Woken for nothing that we can see, which would wake us again at once:
+	case op.total <= op.last && !rested:
+		// Woken for nothing that we can see, which might wake us again at once:
 		// a short pause instead of a spin.
-		op.r.c.srv.cfg.Clock.AfterFunc(pauseAfterNothing, op.retry)
+		op.r.c.srv.cfg.Clock.AfterFunc(pauseAfterNothing, op.rested)
 	default:
 		op.arm()
 	}

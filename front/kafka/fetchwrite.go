@@ -97,7 +97,7 @@ func (op *fetchOp) reread() {
 			continue
 		}
 		p.slice.Release()
-		if p.slice, p.err = p.log.Read(p.offset, size); p.err != nil {
+		if p.slice, p.err = p.find(size); p.err != nil {
 			p.slice = nil
 			p.fail(p.err)
 		}
@@ -139,20 +139,25 @@ func (op *fetchOp) appendTo(b []byte, s *Server) []byte {
 
 func (op *fetchOp) appendPart(b []byte, p *fetchPart, s *Server) []byte {
 	v, flexible := op.r.version, op.r.flexible()
-	high, start := p.bounds.Committed, p.bounds.Start
+	high, stable, start := p.bounds.Committed, p.bounds.Stable, p.bounds.Start
 	if p.err != nil {
-		high, start = -1, -1
+		high, stable, start = -1, -1, -1
 	}
 	b = appendInt32(b, p.index)
 	b = appendInt16(b, s.code(p.err))
 	b = appendInt64(b, high)
-	b = appendInt64(b, high) // last stable offset: there are no transactions
+	b = appendInt64(b, stable)
 	if v >= 5 {
 		b = appendInt64(b, start)
 	}
 	switch { // aborted transactions: null unless the client asked
-	case op.aborted:
-		b = appendLength(b, 0, flexible)
+	case op.stable:
+		b = appendLength(b, len(p.aborted), flexible)
+		for _, a := range p.aborted {
+			b = appendInt64(b, a.ProducerID)
+			b = appendInt64(b, a.First)
+			b = appendNoTags(b, flexible)
+		}
 	default:
 		b = appendLength(b, -1, flexible)
 	}

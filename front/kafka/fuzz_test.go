@@ -162,7 +162,44 @@ func filled(topic store.Topic) []kmsg.Request {
 	lt := kmsg.NewListOffsetsRequestTopic()
 	lt.Topic, lt.Partitions = "t", append(lt.Partitions, kmsg.NewListOffsetsRequestTopicPartition())
 	list.Topics = append(list.Topics, lt)
-	return []kmsg.Request{join, beat, commit, create, alter, list}
+	return append(transactional(topic), join, beat, commit, create, alter, list)
+}
+
+// transactional returns the requests of a transaction.
+func transactional(topic store.Topic) []kmsg.Request {
+	init := newReq[*kmsg.InitProducerIDRequest](5)
+	init.TransactionalID, init.TransactionTimeoutMillis = kmsg.StringPtr("x"), 1000
+	add := newReq[*kmsg.AddPartitionsToTxnRequest](3)
+	add.TransactionalID = "x"
+	at := kmsg.NewAddPartitionsToTxnRequestTopic()
+	at.Topic, at.Partitions = topic.Name, []int32{0, 1}
+	add.Topics = append(add.Topics, at)
+	several := newReq[*kmsg.AddPartitionsToTxnRequest](5)
+	st := kmsg.NewAddPartitionsToTxnRequestTransaction()
+	tt := kmsg.NewAddPartitionsToTxnRequestTransactionTopic()
+	tt.Topic, tt.Partitions = topic.Name, []int32{0, 9}
+	st.TransactionalID, st.Topics = "x", append(st.Topics, tt)
+	verify := st
+	verify.VerifyOnly = true
+	several.Transactions = append(several.Transactions, st, verify)
+	offsets := newReq[*kmsg.AddOffsetsToTxnRequest](4)
+	offsets.TransactionalID, offsets.Group = "x", "g"
+	commit := newReq[*kmsg.TxnOffsetCommitRequest](4)
+	commit.TransactionalID, commit.Group, commit.Generation = "x", "g", -1
+	ct := kmsg.NewTxnOffsetCommitRequestTopic()
+	ct.Topic, ct.Partitions = topic.Name, append(ct.Partitions, kmsg.NewTxnOffsetCommitRequestTopicPartition())
+	commit.Topics = append(commit.Topics, ct)
+	end := newReq[*kmsg.EndTxnRequest](4)
+	end.TransactionalID, end.Commit = "x", true
+	describe := newReq[*kmsg.DescribeTransactionsRequest](0)
+	describe.TransactionalIDs = []string{"x", "y"}
+	producers := newReq[*kmsg.DescribeProducersRequest](0)
+	pt := kmsg.NewDescribeProducersRequestTopic()
+	pt.Topic, pt.Partitions = topic.Name, []int32{0, 9}
+	producers.Topics = append(producers.Topics, pt)
+	list := newReq[*kmsg.ListTransactionsRequest](2)
+	list.TransactionalIDPattern, list.StateFilters = kmsg.StringPtr("x.*"), []string{"Ongoing", "none"}
+	return []kmsg.Request{init, add, several, offsets, commit, end, describe, producers, list}
 }
 
 // TestSeedsAreAnswered sends every version of every API: an answer that kmsg

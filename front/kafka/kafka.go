@@ -23,7 +23,7 @@
 //
 // # What it does not do
 //
-// Transactions, SASL and ACLs are not served and not advertised. There are no
+// SASL and ACLs are not served and not advertised. There are no
 // fetch sessions: session id 0 says so, which clients must accept (KIP-227).
 package kafka
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lattice-log/lattice/engine/group"
 	"github.com/lattice-log/lattice/engine/store"
+	"github.com/lattice-log/lattice/engine/txn"
 )
 
 // Server speaks the Kafka protocol for one store, on any number of listeners.
@@ -21,6 +22,7 @@ type Server struct {
 	log     *slog.Logger
 	store   *store.Store
 	groups  *group.Manager
+	txns    *txn.Manager
 	apis    apiTable
 	metrics *metrics
 
@@ -46,7 +48,7 @@ func New(cfg Config, st *store.Store) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, store: st, groups: st.Groups(), apis: newAPITable(),
+		cfg: cfg, log: cfg.Logger, store: st, groups: st.Groups(), txns: st.Transactions(), apis: newAPITable(),
 		frames: newBudget(cfg.MaxBufferedBytes),
 		conns:  map[*conn]struct{}{}, byAddr: map[netip.Addr]int{},
 	}

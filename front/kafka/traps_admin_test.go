@@ -68,39 +68,6 @@ func TestTrap19GroupOfLostMemberEmpties(t *testing.T) {
 	}
 }
 
-// TestTrap20 says clearly that there are no transactions.
-func TestTrap20NoTransactions(t *testing.T) {
-	f := newFixture(t, Config{})
-	topic := f.topic("t", 1)
-	c := f.dial()
-	for v := int16(0); v <= 5; v++ {
-		req := newReq[*kmsg.InitProducerIDRequest](v)
-		req.TransactionalID = kmsg.StringPtr("tx")
-		if r := ask[*kmsg.InitProducerIDResponse](c, req); r.ErrorCode != 42 || r.ProducerID != -1 {
-			t.Errorf("version %d: %+v", v, r)
-		}
-		find := newReq[*kmsg.FindCoordinatorRequest](v)
-		find.CoordinatorKey, find.CoordinatorType, find.CoordinatorKeys = "tx", 1, []string{"tx"}
-		r := ask[*kmsg.FindCoordinatorResponse](c, find)
-		if v >= 4 {
-			r.ErrorCode, r.ErrorMessage = r.Coordinators[0].ErrorCode, r.Coordinators[0].ErrorMessage
-		}
-		if v >= 1 && (r.ErrorCode != 42 || !strings.Contains(*r.ErrorMessage, "transactions")) {
-			t.Errorf("version %d: %+v", v, r)
-		}
-	}
-	b := batch(record.None, "a")
-	b[22] |= 0x10 // transactional
-	if p := c.produce(topic, 9, 0, b); p.ErrorCode != 87 {
-		t.Errorf("transactional batch: %d", p.ErrorCode)
-	}
-	req := produceReq(topic, 9, 0, batch(record.None, "a"))
-	req.TransactionID = kmsg.StringPtr("tx")
-	if p := ask[*kmsg.ProduceResponse](c, req).Topics[0].Partitions[0]; p.ErrorCode != 42 {
-		t.Errorf("transactional produce: %d", p.ErrorCode)
-	}
-}
-
 func TestTrap21TooLargeAndRecordWithoutKey(t *testing.T) {
 	f := newFixture(t, Config{})
 	small := f.topic("small", 1, "max.message.bytes", "1000")

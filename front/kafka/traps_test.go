@@ -170,7 +170,7 @@ func TestTrap04OffsetFetchErrorsOnVersion1(t *testing.T) {
 		t.Errorf("error %d, want UNKNOWN_MEMBER_ID for the group", resp.Groups[0].ErrorCode)
 	}
 	// The same through the code that version 1 uses.
-	res := f.srv.fetchOffsets(&g, 1)
+	res := f.srv.fetchOffsets(&g, 1, false)
 	if res.ErrorCode != 0 || len(res.Topics) != 1 || res.Topics[0].Partitions[0].ErrorCode != 25 || res.Topics[0].Partitions[0].Offset != -1 {
 		t.Errorf("version 1: %+v, want the error on the partition", res)
 	}

@@ -352,19 +352,26 @@ func (m *model) checkSpans(from, limit, maxBytes int64) {
 		i--
 	}
 	var want []byte
+	last := int64(-1)
 	for j := i; j < len(m.items) && from < limit; j++ {
 		it := m.items[j]
 		if it.m.Last >= limit || len(want) > 0 && int64(len(want)+len(it.b)) > maxBytes {
 			break
 		}
 		want = append(want, it.b...)
+		last = it.m.Last
 	}
 	spans, err := m.l.Spans(from, limit, maxBytes)
 	if err != nil {
 		m.t.Fatalf("spans from %d: %v", from, err)
 	}
 	var got []byte
+	next := from
 	for _, s := range spans {
+		if s.First < next && next > from || s.Last < s.First || s.Last >= limit {
+			m.t.Fatalf("span of offsets %d to %d behind %d, limit %d", s.First, s.Last, next, limit)
+		}
+		next = s.Last + 1
 		b := make([]byte, s.Len)
 		if _, err := s.ReadAt(b, 0); err != nil {
 			m.t.Fatalf("read span: %v", err)
@@ -372,6 +379,9 @@ func (m *model) checkSpans(from, limit, maxBytes int64) {
 		got = append(got, b...)
 	}
 	ReleaseAll(spans)
+	if len(spans) > 0 && spans[len(spans)-1].Last < last {
+		m.t.Fatalf("spans(%d, %d, %d) end at %d, their last block at %d", from, limit, maxBytes, spans[len(spans)-1].Last, last)
+	}
 	if !bytes.Equal(got, want) {
 		m.t.Fatalf("spans(%d, %d, %d): %d bytes, want %d", from, limit, maxBytes, len(got), len(want))
 	}

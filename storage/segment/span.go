@@ -15,6 +15,7 @@ type Span struct {
 	Segment int64 // first offset of the file
 	At, Len int64 // byte range
 	First   int64 // first offset of the first block
+	Last    int64 // no block covers a later offset; it lies below the limit that was asked for
 }
 
 // ReadAt reads bytes of the span; off 0 is the first byte of the first block.
@@ -103,9 +104,9 @@ func (l *Log) spanIn(v view, h *handle, from, limit, maxBytes int64, first bool)
 	if start.m.Last >= limit || !first && start.size > maxBytes {
 		return Span{}, from, nil
 	}
-	end, next := v.end, v.next
+	end, next, last := v.end, v.next, v.next-1
 	if limit < v.next || v.end-start.at > maxBytes {
-		if end, err = l.boundary(v, h, start, limit, start.at+max(maxBytes, start.size)); err != nil {
+		if end, last, err = l.boundary(v, h, start, limit, start.at+max(maxBytes, start.size)); err != nil {
 			return Span{}, from, err
 		}
 		if end < v.end {
@@ -115,13 +116,14 @@ func (l *Log) spanIn(v view, h *handle, from, limit, maxBytes int64, first bool)
 	l.opt.Handles.mu.Lock()
 	l.opt.Handles.ref(h)
 	l.opt.Handles.mu.Unlock()
-	return Span{h: h, Segment: v.base, At: start.at, Len: end - start.at, First: start.m.Base}, next, nil
+	return Span{h: h, Segment: v.base, At: start.at, Len: end - start.at, First: start.m.Base, Last: last}, next, nil
 }
 
 // boundary returns the end of the last block, from start on, that ends at or
-// before byte position pos and before offset limit. A damaged block ends it too.
-func (l *Log) boundary(v view, h *handle, start place, limit, pos int64) (int64, error) {
-	end := start.at + start.size
+// before byte position pos and before offset limit, and an offset that no block
+// up to there lies beyond. A damaged block ends it too.
+func (l *Log) boundary(v view, h *handle, start place, limit, pos int64) (end, last int64, err error) {
+	end, last = start.at+start.size, start.m.Last
 	less := func(e offsetEntry) bool {
 		return int64(e.at) <= pos && v.base+int64(e.last) < limit
 	}
@@ -138,19 +140,19 @@ func (l *Log) boundary(v view, h *handle, start place, limit, pos int64) (int64,
 	if !ok {
 		from = offsetEntry{uint32(start.m.Last - v.base), uint32(start.at)}
 	} else {
-		end = int64(from.at)
+		end, last = int64(from.at), v.base+int64(from.last)
 	}
 	_, _, err = l.walk(v, h, from, true, func(p place) bool {
 		if p.m.Last >= limit || p.at+p.size > pos {
 			return true
 		}
-		end = p.at + p.size
+		end, last = p.at+p.size, p.m.Last
 		return false
 	})
 	if err != nil && lattice.KindOf(err) != lattice.Corrupt && !errors.Is(err, errBadIndex) {
-		return 0, err
+		return 0, 0, err
 	}
-	return end, nil
+	return end, last, nil
 }
 
 // Read reads the whole block that covers offset (after a compaction: or the next
