@@ -47,17 +47,31 @@ func seed(t *testing.T) uint64 {
 	return n
 }
 
+// perLife is how many kills one data directory sees: each check reads all of it.
+const perLife = 40
+
 // TestCrash writes with acks=all through idempotent and plain producers, commits
-// group offsets, and kills the node in each round. After each restart every
-// acknowledged record is at its offset, those of idempotent producers once and in
-// order, offsets are dense, and acknowledged group offsets are there. Now and then
-// and at the end the whole directory is checked: roots and signatures equal a
-// recomputation from the bytes.
+// group offsets, creates and deletes topics, and kills the node in each round.
+// After each restart every acknowledged record is at its offset, those of one
+// producer in order and of an idempotent one once, offsets are dense, and
+// acknowledged group offsets and topics are there. Now and then and at the end the
+// whole directory is checked: roots and signatures equal a recomputation from the
+// bytes.
 func TestCrash(t *testing.T) {
 	n, s := rounds(t), seed(t)
 	t.Logf("%d rounds; repeat with LATTICE_CRASH_SEED=%d", n, s)
 	rng := rand.New(rand.NewPCG(s, 0))
-	bin, dir, at := realnode.Build(t), t.TempDir(), realnode.FreeAddress(t)
+	bin := realnode.Build(t)
+	for life := 0; life*perLife < n && !t.Failed(); life++ {
+		t.Run(fmt.Sprintf("life-%d", life+1), func(t *testing.T) {
+			live(t, bin, rng, min(perLife, n-life*perLife))
+		})
+	}
+}
+
+// live is n rounds on one data directory.
+func live(t *testing.T, bin string, rng *rand.Rand, n int) {
+	dir, at := t.TempDir(), realnode.FreeAddress(t)
 	up := func() *realnode.Node { return realnode.Start(t, bin, dir, "--kafka", at) }
 
 	node := up()
@@ -78,9 +92,6 @@ func TestCrash(t *testing.T) {
 		if round%5 == 4 {
 			verify(t, bin, dir)
 		}
-		if round%50 == 49 {
-			t.Logf("round %d: %d records acknowledged", round+1, w.count())
-		}
 	}
 	node = up()
 	w.check(t)
@@ -88,7 +99,8 @@ func TestCrash(t *testing.T) {
 	w.check(t)
 	node.Stop(t)
 	verify(t, bin, dir)
-	t.Logf("%d records and %d commits acknowledged through %d kills", w.count(), w.commits.Load(), n)
+	t.Logf("%d records, %d commits, %d topics made and %d deleted were acknowledged through %d kills",
+		w.count(), w.commits.Load(), w.catalogue.made, w.catalogue.deleted, n)
 	if w.count() < int64(n) {
 		t.Errorf("only %d records were acknowledged: the test tested nothing", w.count())
 	}

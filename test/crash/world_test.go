@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,7 +19,19 @@ const (
 	patience   = 60 * time.Second // of one check
 )
 
-var topics = []string{"idempotent", "plain"}
+// kinds are the topics. A killed process loses nothing that it wrote, so that
+// even durability "os" must hold.
+var kinds = []struct {
+	topic      string
+	idempotent bool
+	durability string
+}{
+	{"idempotent", true, "fsync"},
+	{"plain", false, "fsync"},
+	{"lazy", true, "os"},
+}
+
+const perKind = 2 // writers
 
 // world is the clients and what they were told.
 type world struct {
@@ -31,6 +42,8 @@ type world struct {
 	wg      sync.WaitGroup
 	commits atomic.Int64
 
+	catalogue catalogue
+
 	mu        sync.Mutex
 	acked     map[string]map[int32]map[int64]string // topic, partition, offset: value
 	committed int64                                 // greatest group offset that was acknowledged
@@ -40,25 +53,25 @@ type world struct {
 // writer is one producer. Its client lives through all rounds, so that an
 // idempotent one goes on with its sequence after the node is back.
 type writer struct {
-	name, topic string
-	client      *kgo.Client
-	next        int
+	name   string
+	client *kgo.Client
+	next   int
 }
 
 func newWorld(t *testing.T, at string) *world {
 	w := &world{t: t, at: at, acked: map[string]map[int32]map[int64]string{}}
-	for _, topic := range topics {
-		w.acked[topic] = map[int32]map[int64]string{}
+	for _, k := range kinds {
+		w.acked[k.topic] = map[int32]map[int64]string{}
 		for p := range int32(partitions) {
-			w.acked[topic][p] = map[int64]string{}
+			w.acked[k.topic][p] = map[int64]string{}
 		}
-		for i := range 3 {
+		for i := range perKind {
 			opts := []kgo.Opt{
-				kgo.SeedBrokers(at), kgo.DefaultProduceTopic(topic), kgo.RequiredAcks(kgo.AllISRAcks()),
+				kgo.SeedBrokers(at), kgo.DefaultProduceTopic(k.topic), kgo.RequiredAcks(kgo.AllISRAcks()),
 				kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0), kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }),
 				kgo.UnknownTopicRetries(-1), kgo.MetadataMinAge(20 * time.Millisecond),
 			}
-			if topic == "plain" {
+			if !k.idempotent {
 				opts = append(opts, kgo.DisableIdempotentWrite())
 			}
 			c, err := kgo.NewClient(opts...)
@@ -66,7 +79,7 @@ func newWorld(t *testing.T, at string) *world {
 				t.Fatal(err)
 			}
 			t.Cleanup(c.Close)
-			w.writers = append(w.writers, &writer{name: fmt.Sprintf("%s-%d", topic, i), topic: topic, client: c})
+			w.writers = append(w.writers, &writer{name: fmt.Sprintf("%s-%d", k.topic, i), client: c})
 		}
 	}
 	return w
@@ -87,12 +100,11 @@ func (w *world) createTopics(t *testing.T) {
 	t.Helper()
 	a, ctx := w.admin(t)
 	segments := "65536" // small, so that kills meet rolls
-	resp, err := a.CreateTopics(ctx, partitions, 1, map[string]*string{"segment.bytes": &segments}, topics...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := resp.Error(); err != nil {
-		t.Fatal(err)
+	for _, k := range kinds {
+		config := map[string]*string{"segment.bytes": &segments, "lattice.durability": &k.durability}
+		if _, err := a.CreateTopic(ctx, partitions, 1, config, k.topic); err != nil {
+			t.Fatalf("create %s: %v", k.topic, err)
+		}
 	}
 }
 
@@ -100,19 +112,14 @@ func (w *world) createTopics(t *testing.T) {
 func (w *world) run() {
 	w.going.Store(true)
 	for _, x := range w.writers {
-		w.wg.Add(1)
-		go func() {
-			defer w.wg.Done()
+		w.wg.Go(func() {
 			for w.going.Load() {
 				w.write(x)
 			}
-		}()
+		})
 	}
-	w.wg.Add(1)
-	go func() {
-		defer w.wg.Done()
-		w.commit()
-	}()
+	w.wg.Go(w.commit)
+	w.wg.Go(w.makeTopics)
 }
 
 // pause stops the writers where they are: what an idempotent one has in flight it
@@ -178,7 +185,7 @@ func (w *world) commit() {
 		w.mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		var o kadm.Offsets
-		o.Add(kadm.Offset{Topic: topics[0], Partition: 0, At: next, LeaderEpoch: -1})
+		o.Add(kadm.Offset{Topic: kinds[0].topic, Partition: 0, At: next, LeaderEpoch: -1})
 		resp, err := a.CommitOffsets(ctx, group, o)
 		cancel()
 		if err == nil && resp.Error() == nil {
@@ -231,78 +238,28 @@ func (w *world) check(t *testing.T) {
 	committed := w.committed
 	w.mu.Unlock()
 	a, ctx := w.admin(t)
-	ends, err := a.ListEndOffsets(ctx, topics...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, topic := range topics {
+	for _, k := range kinds {
+		ends, err := a.ListEndOffsets(ctx, k.topic)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for p := range int32(partitions) {
-			end, ok := ends.Lookup(topic, p)
+			end, ok := ends.Lookup(k.topic, p)
 			if !ok || end.Err != nil {
-				t.Fatalf("end of %s/%d: %v", topic, p, end.Err)
+				t.Fatalf("end of %s/%d: %v", k.topic, p, end.Err)
 			}
-			w.checkPartition(ctx, t, topic, p, end.Offset, want[topic][p])
+			w.checkPartition(ctx, t, span{k.topic, p, end.Offset, k.idempotent}, want[k.topic][p])
 		}
 	}
+	w.checkTopics(ctx, t, a)
 	fetched, err := a.FetchOffsets(ctx, group)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, _ := fetched.Lookup(topics[0], 0)
+	o, _ := fetched.Lookup(kinds[0].topic, 0)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if o.At < committed || o.At > w.tried {
 		t.Errorf("the group's offset is %d; %d was acknowledged, %d the last that was asked for", o.At, committed, w.tried)
-	}
-}
-
-// checkPartition reads one partition from 0 to its end.
-func (w *world) checkPartition(ctx context.Context, t *testing.T, topic string, p int32, end int64, want map[int64]string) {
-	t.Helper()
-	c, err := kgo.NewClient(kgo.SeedBrokers(w.at), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{
-		topic: {p: kgo.NewOffset().At(0)},
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	seen := map[string]int64{}
-	last := map[string]int{} // of each idempotent writer
-	next := int64(0)
-	for next < end {
-		f := c.PollFetches(ctx)
-		if err := f.Err(); err != nil {
-			t.Fatalf("read %s/%d at %d of %d: %v", topic, p, next, end, err)
-		}
-		f.EachRecord(func(r *kgo.Record) {
-			if r.Offset != next {
-				t.Errorf("%s/%d: offset %d follows %d", topic, p, r.Offset, next-1)
-			}
-			next = r.Offset + 1
-			v := string(r.Value)
-			if w, ok := want[r.Offset]; ok && w != v {
-				t.Errorf("%s/%d offset %d: %q was acknowledged, %q is there", topic, p, r.Offset, w, v)
-			}
-			delete(want, r.Offset)
-			if topic != "idempotent" {
-				return
-			}
-			if first, twice := seen[v]; twice {
-				t.Errorf("%s/%d: %q is at %d and at %d", topic, p, v, first, r.Offset)
-			}
-			seen[v] = r.Offset
-			name, num, _ := strings.Cut(v, " ")
-			var n int
-			if _, err := fmt.Sscan(num, &n); err != nil {
-				t.Errorf("%s/%d offset %d: %q", topic, p, r.Offset, v)
-			}
-			if was, ok := last[name]; ok && n <= was {
-				t.Errorf("%s/%d: %s wrote %d after %d", topic, p, name, n, was)
-			}
-			last[name] = n
-		})
-	}
-	for at, v := range want {
-		t.Errorf("%s/%d: %q was acknowledged at %d and is not there (end %d)", topic, p, v, at, end)
 	}
 }
