@@ -1,6 +1,9 @@
 package partition
 
-import "sync"
+import (
+	"math"
+	"sync"
+)
 
 // waiters are the long polls of a partition: each is woken once, when enough
 // bytes were committed, or when something else happened that a reader must see.
@@ -103,9 +106,20 @@ func (p *Partition) wait(from int64, min int, stable bool, wake func()) (cancel 
 	}
 }
 
-// readable returns how many bytes can be read at from, up to about min.
+// readable returns how many bytes can be read at from: all of them if they are
+// less than min, else min or more.
 func (p *Partition) readable(from int64, min int, stable bool) (int, error) {
-	s, err := p.read(from, max(min, 1), stable)
+	// A read ends with a whole batch before its limit, so that one of min bytes
+	// may bring less although more is there: then look without a limit.
+	n, err := p.length(from, max(min, 1), stable)
+	if err != nil || n == 0 || n >= min {
+		return n, err
+	}
+	return p.length(from, math.MaxInt32, stable)
+}
+
+func (p *Partition) length(from int64, limit int, stable bool) (int, error) {
+	s, err := p.read(from, limit, stable)
 	if err != nil {
 		return 0, err
 	}

@@ -339,3 +339,22 @@ func TestReadAtTheEndOfADeletedTopic(t *testing.T) {
 		t.Errorf("read at the end of a deleted topic: %v", err)
 	}
 }
+
+// TestWaitBetweenBatches waits for more bytes than one batch has and less than two,
+// when two are there: a read limited to that number brings one only.
+func TestWaitBetweenBatches(t *testing.T) {
+	f := newFixture(t, disk.NewMem())
+	p := f.part(f.topic("t", 1, nil), 0)
+	b := batchOf(1, "v")
+	for range 2 {
+		if _, err := produce(p, append([]byte(nil), b...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	woken := false
+	cancel := p.Wait(0, len(b)*3/2, func() { woken = true })
+	defer cancel()
+	if !woken {
+		t.Error("not woken, although enough is there")
+	}
+}

@@ -17,6 +17,8 @@ func (l *Log) SetSegmentBytes(n int64) error {
 	}
 	l.appendMu.Lock()
 	defer l.appendMu.Unlock()
+	l.growMu.Lock() // Prepare reads it too
+	defer l.growMu.Unlock()
 	l.opt.SegmentBytes = n
 	return nil
 }
