@@ -63,7 +63,7 @@ func (p *Partition) Append(a Append) {
 		a.Done(Result{Base: -1, AppendTime: -1, Start: -1}, err)
 		return
 	}
-	base, end, dup, err := p.write(a.Batches, appendTime)
+	base, end, dup, err := p.write(a.Batches, appendTime, now.UnixMilli())
 	start, _, _ := p.log.Bounds()
 	if err != nil {
 		a.Done(Result{Base: -1, AppendTime: -1, Start: start}, err)
@@ -133,7 +133,7 @@ func checkTimes(h record.Header, cfg *Config, now time.Time) error {
 
 // write numbers and writes checked batches. It returns the first offset and the
 // offset that must be durable before the producer is told.
-func (p *Partition) write(b []byte, appendTime int64) (base, end int64, dup bool, err error) {
+func (p *Partition) write(b []byte, appendTime, now int64) (base, end int64, dup bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -186,6 +186,7 @@ func (p *Partition) write(b []byte, appendTime int64) (base, end int64, dup bool
 	invariant.Check(p.terms.at(base) == term, "%s: offset %d is in term %d, not %d", p.id, base, p.terms.at(base), term)
 	for _, h := range s.heads {
 		p.producers.wrote(h)
+		p.producers.touch(h.ProducerID, now)
 	}
 	return base, next, false, nil
 }

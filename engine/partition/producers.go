@@ -178,6 +178,14 @@ func (ps *producers) fold(batch []byte) error {
 	return err
 }
 
+// touch notes when a producer wrote, by the node's clock: its records' timestamps
+// may be years old.
+func (ps *producers) touch(id int64, ms int64) {
+	if p := ps.byID[id]; p != nil {
+		p.lastTime = max(p.lastTime, ms)
+	}
+}
+
 // expire forgets producers that wrote nothing since the given time, unless they
 // have a transaction.
 func (ps *producers) expire(before int64) {

@@ -358,3 +358,18 @@ func TestWaitBetweenBatches(t *testing.T) {
 		t.Error("not woken, although enough is there")
 	}
 }
+
+// TestOldTimestampsDoNotExpireAProducer: an idempotent producer that writes records
+// of last year goes on after retention ran.
+func TestOldTimestampsDoNotExpireAProducer(t *testing.T) {
+	f := newFixture(t, disk.NewMem())
+	p := f.part(f.topic("t", 1, map[string]string{"retention.ms": "-1"}), 0)
+	for seq := range int32(3) {
+		b := batchOf(1, "v")
+		record.SetProducer(b, 7, 0, seq)
+		if _, err := produce(p, b); err != nil {
+			t.Fatal(err)
+		}
+		f.Retain(context.Background())
+	}
+}
