@@ -178,7 +178,8 @@ func (n *Node) Run(ctx context.Context) error {
 		case <-fronts.failed():
 		}
 	}
-	n.log.InfoContext(ctx, "stopping")
+	// Whose signal it was, or nothing: then something failed, and Run returns it.
+	n.log.InfoContext(ctx, "stopping", slog.Any("because", context.Cause(ctx)))
 	return errors.Join(err, fronts.stop(), engine.stop())
 }
 
