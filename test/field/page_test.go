@@ -47,7 +47,7 @@ fails when a cell would say less than before. kcat, franz-go and kafkajs are tes
 		}
 		w.WriteString(e.name + " " + strings.Join(e.groups, ", "))
 	}
-	w.WriteString(". server is the protocol of KIP-848.\n")
+	w.WriteString(". server is the protocol of KIP-848; server-pattern the same with a pattern that the node resolves.\n")
 	w.WriteString(remarks())
 	w.WriteString("\n## Kafka's own tools\n\n| tool | version | result |\n|---|---|---|\n")
 	for _, tool := range tools {

@@ -57,7 +57,7 @@ type entry struct {
 }
 
 var roster = []entry{
-	{name: "kafka-clients", lang: "Java", groups: []string{"range", "cooperative-sticky", "server"}, own: map[string]string{
+	{name: "kafka-clients", lang: "Java", groups: []string{"range", "cooperative-sticky", "server", "server-pattern"}, own: map[string]string{
 		"write to an unknown topic": "a timeout, whose cause is UnknownTopicOrPartitionException",
 	}},
 	{name: "kafka-python", lang: "Python", groups: []string{"range", "roundrobin", "sticky"}, own: map[string]string{
@@ -65,7 +65,7 @@ var roster = []entry{
 		"write to an unknown topic":   "a timeout",
 	}},
 	{name: "aiokafka", lang: "Python", groups: []string{"range", "roundrobin", "sticky"}, without: []string{"forget"}},
-	{name: "confluent-kafka", lang: "Python", groups: []string{"range", "cooperative-sticky", "server"}, own: map[string]string{
+	{name: "confluent-kafka", lang: "Python", groups: []string{"range", "cooperative-sticky", "server", "server-pattern"}, own: map[string]string{
 		"read beyond the end": "_AUTO_OFFSET_RESET of librdkafka",
 	}},
 	{name: "sarama", lang: "Go", groups: []string{"range", "roundrobin", "sticky"}},

@@ -137,7 +137,8 @@ def read(c, r):
 def member(r):
     told = []
     conf = {"bootstrap.servers": r["bootstrap"], "group.id": r["group"], "auto.offset.reset": "earliest", "fetch.wait.max.ms": 100, "auto.commit.interval.ms": 500}
-    if r["balancer"] == "server":
+    topic = r["topic"]
+    if r["balancer"].startswith("server"):
         conf["group.protocol"] = "consumer"
     else:
         conf |= {"partition.assignment.strategy": r["balancer"], "heartbeat.interval.ms": 300}
@@ -147,7 +148,9 @@ def member(r):
     def tell(event):
         return lambda _, parts: driver.tell({"event": event, "partitions": [p.partition for p in parts]})
 
-    c.subscribe([r["topic"]], on_assign=tell("assigned"), on_revoke=tell("revoked"), on_lost=tell("revoked"))
+    if r["balancer"].endswith("pattern"):
+        topic = f"^{topic[:-2]}.+"
+    c.subscribe([topic], on_assign=tell("assigned"), on_revoke=tell("revoked"), on_lost=tell("revoked"))
     while not told:
         for k in c.consume(1000, 0.1):
             if k.error() is not None:

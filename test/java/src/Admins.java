@@ -7,11 +7,13 @@ import java.util.Map;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.CreateTopicsOptions;
 import org.apache.kafka.clients.admin.GroupListing;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.common.TopicCollection;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 
@@ -27,11 +29,15 @@ final class Admins {
             switch (what) {
                 case "create":
                     NewTopic t = new NewTopic(topic, r.get("partitions").asInt(), (short) r.path("replication").asInt(1));
-                    admin.createTopics(List.of(t.configs(configs(r)))).all().get();
+                    t.configs(configs(r));
+                    admin.createTopics(List.of(t), new CreateTopicsOptions().validateOnly(true)).all().get();
+                    admin.createTopics(List.of(t)).all().get();
                     break;
                 case "describe":
                     TopicDescription d = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic);
-                    out.put("partitions", d.partitions().size());
+                    // By id is another request, and must come to the same.
+                    TopicCollection byId = TopicCollection.ofTopicIds(List.of(d.topicId()));
+                    out.put("partitions", admin.describeTopics(byId).allTopicIds().get().get(d.topicId()).partitions().size());
                     break;
                 case "list":
                     admin.listTopics().names().get().forEach(out.putArray("names")::add);

@@ -10,6 +10,7 @@ import java.util.Properties;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -25,7 +26,7 @@ final class Member implements ConsumerRebalanceListener {
         p.put("fetch.max.wait.ms", 100);
         p.put("auto.commit.interval.ms", 500);
         String way = Driver.text(r, "balancer");
-        if (way.equals("server")) {
+        if (way.startsWith("server")) {
             p.put("group.protocol", "consumer");
         } else {
             p.put("heartbeat.interval.ms", 300);
@@ -51,10 +52,10 @@ final class Member implements ConsumerRebalanceListener {
             });
             told.setDaemon(true);
             told.start();
-            if (Driver.text(r, "pattern").isEmpty()) {
-                c.subscribe(List.of(Driver.text(r, "topic")), new Member());
+            if (way.endsWith("pattern")) {
+                c.subscribe(new SubscriptionPattern(Driver.text(r, "topic").replaceFirst("..$", ".+")), new Member());
             } else {
-                c.subscribe(new org.apache.kafka.clients.consumer.SubscriptionPattern(Driver.text(r, "pattern")), new Member());
+                c.subscribe(List.of(Driver.text(r, "topic")), new Member());
             }
             while (true) {
                 for (ConsumerRecord<byte[], byte[]> k : c.poll(Duration.ofSeconds(10))) {
