@@ -3,6 +3,7 @@
 # make deps         what the tests need: kcat, Node packages, staticcheck
 # make check        what a change must pass: format, length, vet, staticcheck, tests
 # make race         the tests under the race detector
+# make race-node    clients and kill -9 rounds against a node with the race detector in it
 # make crash        kill -9 rounds (ROUNDS=20)
 # make fuzz         every fuzz target for FUZZTIME (30s); PKG=./core/record for one package
 # make rewrite      golden files and transcripts of PKG, to be read as a diff
@@ -26,7 +27,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TOOLS       := $(CURDIR)/bin/tools
 
-.PHONY: build deps test check race crash fuzz rewrite gen bench test-clients nightly cover clean
+.PHONY: build deps test check race race-node crash fuzz rewrite gen bench test-clients nightly cover clean
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/lattice ./cmd/lattice
@@ -49,6 +50,11 @@ check: $(TOOLS)/staticcheck
 race:
 	$(GO) test -race -short $(PKG)
 
+# The first race ends the node, and so fails the test.
+race-node:
+	$(GO) build -race -o bin/lattice-race ./cmd/lattice
+	LATTICE_BIN=$(CURDIR)/bin/lattice-race GORACE=halt_on_error=1 LATTICE_CRASH_ROUNDS=5 $(GO) test -count=1 ./test/crash ./test/clients
+
 crash:
 	LATTICE_CRASH_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 0 -run 'Crash|Kill' -v ./test/crash
 
@@ -70,7 +76,7 @@ test-clients: build
 	scripts/deps.sh
 	$(GO) test -count=1 -v ./test/...
 
-nightly: check race test-clients
+nightly: check race race-node test-clients
 	$(MAKE) crash ROUNDS=200
 	$(MAKE) fuzz FUZZTIME=5m
 	$(GO) run $(GOVULNCHECK) ./...
