@@ -47,7 +47,7 @@ func (p *Partition) loadGrants() error {
 // append: a start that writes nothing costs nothing, and since a term names
 // records only together with an offset, no (term, offset) ever names two.
 func (p *Partition) openTerm() error {
-	if why := p.log.State().Failed; why != "" {
+	if p.log.Failed() != "" {
 		return nil // it takes no writes: there is nothing to open a term for
 	}
 	start, _, end := p.log.Bounds()

@@ -73,7 +73,7 @@ func (p *Partition) Tidy() error {
 // Retain applies retention by time and size, rolls a segment that is old enough,
 // forgets idle producers, and compacts. Call it every retention interval.
 func (p *Partition) Retain(ctx context.Context) error {
-	if p.log.State().Failed != "" {
+	if p.log.Failed() != "" {
 		return nil
 	}
 	p.houseMu.Lock()

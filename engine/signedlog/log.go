@@ -251,9 +251,6 @@ func (l *Log) Notify(end int64, fn func(error)) {
 // see moves what readers can see up to bytes (of writtenBytes) and returns the
 // difference. l.mu is held.
 func (l *Log) see(bytes int64) int64 {
-	if l.set.Durability == Fsync {
-		bytes = min(bytes, l.writtenBytes)
-	}
 	d := bytes - l.seenBytes
 	if d <= 0 {
 		return 0
@@ -400,15 +397,7 @@ type State struct {
 // State returns a snapshot.
 func (l *Log) State() State {
 	l.mu.Lock()
-	s := State{Damaged: append([]Range(nil), l.damaged...), Recovery: l.found}
-	switch {
-	case l.closed:
-		s.Failed = ErrClosed.Error()
-	case l.broken != nil:
-		s.Failed = l.broken.Error()
-	case l.failed != nil:
-		s.Failed = l.failed.Error()
-	}
+	s := State{Failed: l.failedLocked(), Damaged: append([]Range(nil), l.damaged...), Recovery: l.found}
 	l.mu.Unlock()
 	s.Bytes = l.seg.Bytes()
 	var err error
@@ -416,6 +405,26 @@ func (l *Log) State() State {
 		l.o.Logger.Error("segments", "log", l.o.Origin, "err", err)
 	}
 	return s
+}
+
+// Failed returns why the log takes no writes, empty when it does. Unlike State it
+// looks at no file.
+func (l *Log) Failed() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failedLocked()
+}
+
+func (l *Log) failedLocked() string {
+	switch {
+	case l.closed:
+		return ErrClosed.Error()
+	case l.broken != nil:
+		return l.broken.Error()
+	case l.failed != nil:
+		return l.failed.Error()
+	}
+	return ""
 }
 
 // Size returns the bytes of all blocks.

@@ -41,6 +41,11 @@ func (l *Log) Truncate(before int64) error {
 // dropBelow removes files wholly below start. certMu is held, or the log is being
 // opened.
 func (l *Log) dropBelow(start int64) error {
+	// Nothing lies below, as at nearly every start: do not open the files to see it.
+	base, leaves := l.seg.Start(), l.tree.leaves.Segments()
+	if start <= base && (len(leaves) == 0 || leaves[0] >= base) {
+		return nil
+	}
 	segs, err := l.seg.Segments()
 	if err != nil {
 		return err
@@ -57,7 +62,7 @@ func (l *Log) dropBelow(start int64) error {
 		}
 		drop = true
 	}
-	if !drop && (len(segs) == 0 || len(l.tree.leaves.Segments()) == 0 || l.tree.leaves.Segments()[0] >= first) {
+	if !drop && (len(segs) == 0 || len(leaves) == 0 || leaves[0] >= first) {
 		return nil
 	}
 	if leaf > l.tree.prefix.Size() {
