@@ -91,7 +91,44 @@ type crashing struct {
 	fs   *disk.Mem
 	dir  string
 	addr string
+	cut  func()
 	kill func()
+}
+
+// cuttable is a listener whose connections can all be made mute at one moment: after
+// cut has returned, no byte of an answer leaves.
+type cuttable struct {
+	net.Listener
+	mu  sync.RWMutex // held for reading while a connection writes
+	off bool
+}
+
+func (l *cuttable) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &cuttableConn{Conn: c, l: l}, nil
+}
+
+func (l *cuttable) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.off = true
+}
+
+type cuttableConn struct {
+	net.Conn
+	l *cuttable
+}
+
+func (c *cuttableConn) Write(b []byte) (int, error) {
+	c.l.mu.RLock()
+	defer c.l.mu.RUnlock()
+	if c.l.off {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(b)
 }
 
 func newCrashing(t *testing.T) *crashing {
@@ -129,10 +166,12 @@ func (c *crashing) start() {
 		c.t.Fatal(err)
 	}
 	c.addr = ln.Addr().String()
+	wires := &cuttable{Listener: ln}
+	c.cut = wires.cut
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = st.Run(ctx) })        // how the killed one ends is of no interest
-	wg.Go(func() { _ = srv.Serve(ctx, ln) }) // likewise
+	wg.Go(func() { _ = st.Run(ctx) })           // how the killed one ends is of no interest
+	wg.Go(func() { _ = srv.Serve(ctx, wires) }) // likewise
 	c.kill = func() {
 		cancel()
 		wg.Wait()
@@ -140,9 +179,11 @@ func (c *crashing) start() {
 	}
 }
 
-// crash takes what a power cut would leave, with a part of what was not synced,
-// kills the server, and starts another over that.
+// crash mutes the server, takes what a power cut would leave, with a part of what was
+// not synced, kills the server, and starts another over that. Muted first: what the old
+// server would still say rests on bytes that are not in what is left.
 func (c *crashing) crash(rng *mrand.Rand) {
+	c.cut()
 	left := c.fs.CrashClone(rng.IntN(101), rng)
 	c.kill()
 	c.fs = left
