@@ -35,6 +35,11 @@ type Config struct {
 	Acks        string // all, 1 or 0
 	Durability  string // lattice.durability of a new topic; empty: the server's default
 	Syncs       int    // synchronous produces for the latency; 0 none
+	// Within ends a fast produce early, however many records are left; 0 never.
+	Within time.Duration
+	// Rate and For say how many records a second Latency sends, and for how long.
+	Rate int
+	For  time.Duration
 	// PID is the server's process, when it runs here; its CPU time is measured.
 	PID int
 	// Progress is told what was done since the last call. It may be nil.
@@ -45,13 +50,13 @@ type Config struct {
 func Default() Config {
 	return Config{
 		Records: 1_000_000, Size: 100, Partitions: 4, BatchBytes: 1_000_000,
-		Compression: "none", Acks: "all", Syncs: 1000,
+		Compression: "none", Acks: "all", Syncs: 1000, Rate: 1000, For: 3 * time.Second,
 	}
 }
 
 // Result is what was measured.
 type Result struct {
-	What          string  `json:"what"` // "produce" or "consume"
+	What          string  `json:"what"` // "produce", "consume" or "latency"
 	Records       int64   `json:"records"`
 	Size          int     `json:"size"`
 	Partitions    int32   `json:"partitions"`
@@ -66,6 +71,10 @@ type Result struct {
 	// at a time, in ms.
 	SyncP50Ms *float64 `json:"sync_p50_ms,omitempty"`
 	SyncP99Ms *float64 `json:"sync_p99_ms,omitempty"`
+	// DeliverP50Ms and DeliverP99Ms are the time from a produce call to the
+	// record's arrival at a consumer that waits for it, in ms.
+	DeliverP50Ms *float64 `json:"deliver_p50_ms,omitempty"`
+	DeliverP99Ms *float64 `json:"deliver_p99_ms,omitempty"`
 	// ServerCPUPerMillion is user and system time of the server for a million
 	// records, in seconds.
 	ServerCPUPerMillion *float64 `json:"server_cpu_seconds_per_million,omitempty"`
@@ -76,7 +85,7 @@ func (c Config) check() error {
 	switch {
 	case len(c.Bootstrap) == 0:
 		return lattice.E(lattice.Invalid, errors.New("bench: no server to measure"))
-	case c.Records < 1 || c.Size < 0 || c.Partitions < 1 || c.BatchBytes < 1024 || c.Syncs < 0:
+	case c.Records < 1 || c.Size < 0 || c.Partitions < 1 || c.BatchBytes < 1024 || c.Syncs < 0 || c.Rate < 0 || c.For < 0:
 		return lattice.E(lattice.Invalid, errors.New("bench: records and partitions are 1 or more, batch 1024 bytes or more"))
 	case c.Size > int(c.BatchBytes):
 		return lattice.E(lattice.Invalid, fmt.Errorf("bench: a record of %d bytes does not fit a batch of %d", c.Size, c.BatchBytes))

@@ -3,6 +3,8 @@ package bench
 import (
 	"bytes"
 	"os"
+	"os/exec"
+	"runtime"
 	"testing"
 	"time"
 
@@ -11,39 +13,43 @@ import (
 	lattice "github.com/lattice-log/lattice"
 )
 
-func TestParseStat(t *testing.T) {
-	for _, c := range []struct {
-		stat string
-		want time.Duration
-		ok   bool
-	}{
-		{"7 (lattice) S 1 7 7 0 -1 4194304 1 0 0 0 250 50 0 0 20 0 8 0 1 1 1", 3 * time.Second, true},
-		{"7 (a) b) (c) S 1 7 7 0 -1 4194304 1 0 0 0 1 1 0 0 20 0", 20 * time.Millisecond, true},
-		{"7 (lattice) S 1 7", 0, false},
-		{"", 0, false},
-	} {
-		if got, ok := parseStat([]byte(c.stat)); got != c.want || ok != c.ok {
-			t.Errorf("%q: %v, %v; want %v, %v", c.stat, got, ok, c.want, c.ok)
-		}
-	}
-}
-
 func TestServerCPU(t *testing.T) {
-	if _, err := os.Stat("/proc/self/stat"); err != nil {
-		if got := serverCPU(os.Getpid()); got != 0 {
-			t.Fatalf("without /proc: %v", got)
+	if runtime.GOOS != "linux" {
+		if got := ServerCPU(os.Getpid()); got != 0 {
+			t.Fatalf("without Linux's clocks: %v", got)
 		}
 		return
 	}
-	start := serverCPU(os.Getpid())
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && serverCPU(os.Getpid()) == start; {
+	start := ServerCPU(os.Getpid())
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && ServerCPU(os.Getpid()) == start; {
 		bytes.Repeat([]byte("x"), 1<<20)
 	}
-	if serverCPU(os.Getpid()) <= start {
+	if start <= 0 || ServerCPU(os.Getpid()) <= start {
 		t.Error("the CPU time of a busy process does not grow")
 	}
-	if got := serverCPU(0); got != 0 {
+	if got := ServerCPU(0); got != 0 {
 		t.Errorf("no process: %v", got)
+	}
+}
+
+// TestServerCPUOfAnother checks that the clock is the other process's, not ours.
+func TestServerCPUOfAnother(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs Linux's clocks")
+	}
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); {
+		bytes.Repeat([]byte("x"), 1<<20)
+	}
+	if got, ours := ServerCPU(cmd.Process.Pid), ServerCPU(os.Getpid()); got <= 0 || got >= ours {
+		t.Errorf("a process that sleeps used %v, this one %v", got, ours)
 	}
 }
 
@@ -99,6 +105,9 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := Consume(t.Context(), c); lattice.KindOf(err) != lattice.Invalid {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := Latency(t.Context(), c); lattice.KindOf(err) != lattice.Invalid {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -26,9 +26,11 @@ func Consume(ctx context.Context, c Config) (Result, error) {
 	if own {
 		quiet := c
 		quiet.Progress = nil
-		if _, err := quiet.fill(ctx); err != nil {
+		n, _, err := quiet.fill(ctx)
+		if err != nil {
 			return Result{}, err
 		}
+		c.Records = n
 	}
 	cl, err := c.client(
 		kgo.ConsumeTopics(c.Topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
@@ -41,7 +43,7 @@ func Consume(ctx context.Context, c Config) (Result, error) {
 	if err := cl.Ping(ctx); err != nil {
 		return Result{}, unreachable(err)
 	}
-	cpu, start := serverCPU(c.PID), time.Now()
+	cpu, start := ServerCPU(c.PID), time.Now()
 	records, bytes, err := c.drain(ctx, cl)
 	if err != nil {
 		return Result{}, err
@@ -50,7 +52,7 @@ func Consume(ctx context.Context, c Config) (Result, error) {
 	if !own {
 		c.Size = int(bytes / max(records, 1))
 	}
-	r := c.result("consume", records, took, cpu, serverCPU(c.PID))
+	r := c.result("consume", records, took, cpu, ServerCPU(c.PID))
 	r.Acks = ""
 	return r, nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Produce measures writing: first Records records as fast as they are taken,
-// then Syncs records one at a time.
+// Produce measures writing: first Records records as fast as they are taken, or
+// as many as are taken Within, then Syncs records one at a time.
 func Produce(ctx context.Context, c Config) (Result, error) {
 	if err := c.check(); err != nil {
 		return Result{}, err
@@ -21,12 +21,12 @@ func Produce(ctx context.Context, c Config) (Result, error) {
 		return Result{}, err
 	}
 	defer done()
-	cpu := serverCPU(c.PID)
-	took, err := c.fill(ctx)
+	cpu := ServerCPU(c.PID)
+	records, took, err := c.fill(ctx)
 	if err != nil {
 		return Result{}, err
 	}
-	r := c.result("produce", c.Records, took, cpu, serverCPU(c.PID))
+	r := c.result("produce", records, took, cpu, ServerCPU(c.PID))
 	latencies, err := c.syncs(ctx)
 	if err != nil {
 		return Result{}, err
@@ -35,17 +35,17 @@ func Produce(ctx context.Context, c Config) (Result, error) {
 	return r, nil
 }
 
-// fill writes all records and returns how long it took until the last was
-// acknowledged.
-func (c Config) fill(ctx context.Context) (time.Duration, error) {
+// fill writes the records and returns how many, and how long it took until the
+// last was acknowledged.
+func (c Config) fill(ctx context.Context) (int64, time.Duration, error) {
 	cl, err := c.client(append(c.producing(), kgo.DefaultProduceTopic(c.Topic), kgo.ProducerLinger(5*time.Millisecond))...)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer cl.Close()
 	// Connections and metadata are not what is measured.
 	if err := cl.Ping(ctx); err != nil {
-		return 0, unreachable(err)
+		return 0, 0, unreachable(err)
 	}
 	values := payloads(c.Size)
 	perBatch := max(int64(c.BatchBytes)/int64(c.Size+16), 1)
@@ -57,14 +57,19 @@ func (c Config) fill(ctx context.Context) (time.Duration, error) {
 	}
 	start := time.Now()
 	records := make([]kgo.Record, min(c.Records, 4096))
+	sent := c.Records
 	for i := int64(0); i < c.Records; i++ {
 		at := i % int64(len(records))
 		if at == 0 {
+			if c.Within > 0 && i > 0 && time.Since(start) >= c.Within {
+				sent = i
+				break
+			}
 			if i > 0 {
 				c.progress(int64(len(records)))
 			}
 			if err := stopped(ctx, &failed); err != nil {
-				return 0, err
+				return 0, 0, err
 			}
 			// A record belongs to the client until it is acknowledged.
 			records = make([]kgo.Record, len(records))
@@ -75,11 +80,11 @@ func (c Config) fill(ctx context.Context) (time.Duration, error) {
 		cl.Produce(ctx, r, onDone)
 	}
 	if err := cl.Flush(ctx); err != nil {
-		return 0, fmt.Errorf("bench: flush: %w", err)
+		return 0, 0, fmt.Errorf("bench: flush: %w", err)
 	}
 	took := time.Since(start)
-	c.progress((c.Records-1)%int64(len(records)) + 1)
-	return took, stopped(ctx, &failed)
+	c.progress((sent-1)%int64(len(records)) + 1)
+	return sent, took, stopped(ctx, &failed)
 }
 
 func stopped(ctx context.Context, failed *atomic.Pointer[error]) error {

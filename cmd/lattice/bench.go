@@ -18,7 +18,8 @@ import (
 func newBench(a *app) *cobra.Command {
 	return family("bench", "Measure what this machine does",
 		newBenchOne(a, "produce", "Measure writing: rate, latency of a synchronous produce, server CPU", bench.Produce),
-		newBenchOne(a, "consume", "Measure reading: rate and server CPU", bench.Consume))
+		newBenchOne(a, "consume", "Measure reading: rate and server CPU", bench.Consume),
+		newBenchOne(a, "latency", "Measure waiting: a synchronous produce, and the way from producer to consumer", bench.Latency))
 }
 
 type benchFlags struct {
@@ -42,7 +43,9 @@ server and is often the slower of the two: look at the server's CPU seconds firs
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.bench(cmd.Context(), what, f, measure) },
 	}
 	fl := cmd.Flags()
-	fl.Int64VarP(&f.Records, "records", "n", f.Records, "number of records")
+	if what != "latency" {
+		fl.Int64VarP(&f.Records, "records", "n", f.Records, "number of records")
+	}
 	fl.IntVar(&f.Size, "size", f.Size, "bytes of each value")
 	fl.Int32Var(&f.Partitions, "partitions", f.Partitions, "partitions of the topic that is made for it")
 	fl.Int32Var(&f.BatchBytes, "batch", f.BatchBytes, "largest batch, in bytes")
@@ -51,9 +54,13 @@ server and is often the slower of the two: look at the server's CPU seconds firs
 	fl.StringVar(&f.Topic, "topic", "", "use this topic and leave it there (default: a new one, deleted at the end)")
 	fl.StringVar(&f.bootstrap, "bootstrap", "", "HOST:PORT of any Kafka server, instead of a node")
 	fl.BoolVar(&f.json, "json", false, "same as -o json")
-	if what == "produce" {
+	if what != "consume" {
 		fl.Var(&choice{&f.Acks, []string{"all", "1", "0"}}, "acks", "acknowledgements to wait for")
 		fl.IntVar(&f.Syncs, "syncs", f.Syncs, "synchronous produces for the latency")
+	}
+	if what == "latency" {
+		fl.IntVar(&f.Rate, "rate", f.Rate, "records sent in a second, to be consumed")
+		fl.DurationVar(&f.For, "for", f.For, "how long they are sent")
 	}
 	a.outputFlag(cmd)
 	a.clientFlags(cmd)
@@ -138,6 +145,10 @@ func (a *app) showBench(r bench.Result) error {
 	if r.SyncP50Ms != nil {
 		t.Row("synchronous produce, p50", strconv.FormatFloat(*r.SyncP50Ms, 'f', 3, 64), "ms")
 		t.Row("synchronous produce, p99", strconv.FormatFloat(*r.SyncP99Ms, 'f', 3, 64), "ms")
+	}
+	if r.DeliverP50Ms != nil {
+		t.Row("produce to consume, p50", strconv.FormatFloat(*r.DeliverP50Ms, 'f', 3, 64), "ms")
+		t.Row("produce to consume, p99", strconv.FormatFloat(*r.DeliverP99Ms, 'f', 3, 64), "ms")
 	}
 	if r.ServerCPUPerMillion != nil {
 		t.Row("server CPU", strconv.FormatFloat(*r.ServerCPUPerMillion, 'f', 2, 64), "s for a million records")
