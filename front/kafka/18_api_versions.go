@@ -17,8 +17,11 @@ import (
 // The feature transaction.version is not there: without it clients name the
 // partitions of a transaction before they write (AddPartitionsToTxn).
 
-// groupVersion is the feature level that turns on KIP-848's groups in clients.
-const groupVersion = 1
+// groupFeature, at the level groupVersion, turns on KIP-848's groups in clients.
+const (
+	groupFeature = "group.version"
+	groupVersion = 1
+)
 
 func (c *conn) apiVersions(r *request, req *kmsg.ApiVersionsRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.ApiVersionsResponse)
@@ -32,7 +35,7 @@ func (c *conn) apiVersions(r *request, req *kmsg.ApiVersionsRequest) kmsg.Respon
 		}
 	}
 	f := kmsg.NewApiVersionsResponseSupportedFeature()
-	f.Name, f.MinVersion, f.MaxVersion = "group.version", 0, groupVersion
+	f.Name, f.MinVersion, f.MaxVersion = groupFeature, 0, groupVersion
 	if r.version < 4 {
 		f.MinVersion = 1 // older clients take 0 for an error
 	}

@@ -1,0 +1,73 @@
+package kafka
+
+import (
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// UpdateFeatures (key 57), versions 0 to 2 (KIP-584).
+//
+//	v1  the kind of change is named; validate only
+//	v2  one error for the whole request, which then changes nothing
+//
+// The levels of features belong to the version of the program: asking for the one
+// in force is granted and changes nothing, any other is refused.
+
+// Kinds of change.
+const (
+	upgradeOnly     = 1
+	safeDowngrade   = 2
+	unsafeDowngrade = 3
+)
+
+func (c *conn) updateFeatures(r *request, req *kmsg.UpdateFeaturesRequest) kmsg.Response {
+	s := c.srv
+	resp := req.ResponseKind().(*kmsg.UpdateFeaturesResponse)
+	times := map[string]int{}
+	for i := range req.FeatureUpdates {
+		times[req.FeatureUpdates[i].Feature]++
+	}
+	for i := range req.FeatureUpdates {
+		u := &req.FeatureUpdates[i]
+		err := changeFeature(u, r.version)
+		if times[u.Feature] > 1 {
+			err = refuse(kerr.InvalidRequest, "feature %q is named more than once", u.Feature)
+		}
+		if r.version >= 2 {
+			if err != nil {
+				resp.ErrorCode, resp.ErrorMessage = s.fail(err)
+				return resp
+			}
+			continue
+		}
+		out := kmsg.NewUpdateFeaturesResponseResult()
+		out.Feature = u.Feature
+		out.ErrorCode, out.ErrorMessage = s.fail(err)
+		resp.Results = append(resp.Results, out)
+	}
+	return resp
+}
+
+// changeFeature says what becomes of one change, in Kafka's order of checks.
+func changeFeature(u *kmsg.UpdateFeaturesRequestFeatureUpdate, version int16) error {
+	kind := u.UpgradeType
+	if version == 0 {
+		if kind = upgradeOnly; u.AllowDowngrade {
+			kind = safeDowngrade
+		}
+	}
+	level := u.MaxVersionLevel
+	switch {
+	case kind < upgradeOnly || kind > unsafeDowngrade:
+		return refuse(kerr.InvalidUpdateVersion, "feature %s: kind of change %d is unknown", u.Feature, kind)
+	case u.Feature != groupFeature:
+		return refuse(kerr.InvalidUpdateVersion, "this node has no feature %q: it has %s", u.Feature, groupFeature)
+	case level == groupVersion:
+		return nil
+	case level < 0 || level > groupVersion:
+		return refuse(kerr.InvalidUpdateVersion, "feature %s: level %d is not served, the highest is %d", u.Feature, level, groupVersion)
+	case kind == upgradeOnly:
+		return refuse(kerr.InvalidUpdateVersion, "feature %s: level %d is below %d, and the request allows no downgrade", u.Feature, level, groupVersion)
+	}
+	return refuse(kerr.FeatureUpdateFailed, "feature %s stays at level %d: it goes with the version of the program", u.Feature, groupVersion)
+}

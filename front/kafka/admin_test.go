@@ -1,0 +1,195 @@
+package kafka
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/lattice-log/lattice/core/record"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// TestDescribeLogDirs: sizes are those of the stored batches, and the volume's
+// room is said from version 4 on.
+func TestDescribeLogDirs(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.fs.SetUsage(vfs.DiskUsage{TotalBytes: 9 << 40, AvailBytes: 3 << 40})
+	full := f.topic("full", 2)
+	f.topic("empty", 1)
+	c := f.dial()
+	b := batch(record.None, "a", "b")
+	if p := c.produce(full, 9, 1, b); p.ErrorCode != 0 {
+		t.Fatal(p.ErrorCode)
+	}
+	for v := int16(1); v <= 4; v++ {
+		req := newReq[*kmsg.DescribeLogDirsRequest](v) // null: all topics
+		resp := ask[*kmsg.DescribeLogDirsResponse](c, req)
+		if resp.ErrorCode != 0 || len(resp.Dirs) != 1 || resp.Dirs[0].ErrorCode != 0 {
+			t.Fatalf("version %d: %+v", v, resp)
+		}
+		dir := resp.Dirs[0]
+		if !strings.HasPrefix(dir.Dir, "/data/stores/") || v >= 4 && (dir.TotalBytes != 9<<40 || dir.UsableBytes != 3<<40) {
+			t.Errorf("version %d: %+v", v, dir)
+		}
+		got := map[string]int64{}
+		for _, topic := range dir.Topics {
+			for _, p := range topic.Partitions {
+				got[fmt.Sprint(topic.Topic, p.Partition)] = p.Size
+			}
+		}
+		if want := map[string]int64{"empty0": 0, "full0": 0, "full1": int64(len(b))}; fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("version %d: sizes %v, want %v", v, got, want)
+		}
+		one := kmsg.NewDescribeLogDirsRequestTopic()
+		one.Topic, one.Partitions = "full", []int32{1, 7}
+		none := kmsg.NewDescribeLogDirsRequestTopic()
+		none.Topic, none.Partitions = "none", []int32{0}
+		req.Topics = []kmsg.DescribeLogDirsRequestTopic{one, none}
+		dir = ask[*kmsg.DescribeLogDirsResponse](c, req).Dirs[0]
+		if len(dir.Topics) != 1 || len(dir.Topics[0].Partitions) != 1 || dir.Topics[0].Partitions[0].Partition != 1 {
+			t.Errorf("version %d: %+v for one partition that is here and others that are not", v, dir.Topics)
+		}
+	}
+}
+
+func TestElectLeaders(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.topic("t", 2)
+	c := f.dial()
+	for v := int16(0); v <= 2; v++ {
+		req := newReq[*kmsg.ElectLeadersRequest](v)
+		if resp := ask[*kmsg.ElectLeadersResponse](c, req); resp.ErrorCode != 0 || len(resp.Topics) != 0 {
+			t.Errorf("version %d: all partitions: %+v", v, resp)
+		}
+		in := kmsg.NewElectLeadersRequestTopic()
+		in.Topic, in.Partitions = "t", []int32{1, 2}
+		req.Topics = append(req.Topics, in)
+		parts := ask[*kmsg.ElectLeadersResponse](c, req).Topics[0].Partitions
+		if len(parts) != 2 || parts[0].ErrorCode != 84 || parts[0].ErrorMessage == nil || parts[1].ErrorCode != 3 {
+			t.Errorf("version %d: %+v, want ELECTION_NOT_NEEDED and UNKNOWN_TOPIC_OR_PARTITION", v, parts)
+		}
+		if v == 0 {
+			continue
+		}
+		req.ElectionType = 2
+		if resp := ask[*kmsg.ElectLeadersResponse](c, req); resp.ErrorCode != 42 {
+			t.Errorf("version %d: election type 2: %+v, want INVALID_REQUEST", v, resp)
+		}
+	}
+}
+
+func TestPartitionReassignments(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.topic("t", 5)
+	c := f.dial()
+	here := f.srv.nodeID()
+	for v := int16(0); v <= 1; v++ {
+		req := newReq[*kmsg.AlterPartitionAssignmentsRequest](v)
+		in := kmsg.NewAlterPartitionAssignmentsRequestTopic()
+		in.Topic = "t"
+		for i, replicas := range [][]int32{{here}, nil, {here, here + 1}, {here + 1}, {}, {here}} {
+			p := kmsg.NewAlterPartitionAssignmentsRequestTopicPartition()
+			p.Partition, p.Replicas = int32(i), replicas
+			in.Partitions = append(in.Partitions, p)
+		}
+		req.Topics = append(req.Topics, in)
+		var got []int16
+		for _, p := range ask[*kmsg.AlterPartitionAssignmentsResponse](c, req).Topics[0].Partitions {
+			got = append(got, p.ErrorCode)
+			if (p.ErrorMessage == nil) != (p.ErrorCode == 0) {
+				t.Errorf("version %d: %+v", v, p)
+			}
+		}
+		// Granted, nothing to cancel, three places that are not, no such partition.
+		if want := []int16{0, 85, 39, 39, 39, 3}; !slices.Equal(got, want) {
+			t.Errorf("version %d: %v, want %v", v, got, want)
+		}
+	}
+	if resp := ask[*kmsg.ListPartitionReassignmentsResponse](c, newReq[*kmsg.ListPartitionReassignmentsRequest](0)); resp.ErrorCode != 0 || len(resp.Topics) != 0 {
+		t.Errorf("under way: %+v, want none", resp)
+	}
+}
+
+func TestUpdateFeatures(t *testing.T) {
+	f := newFixture(t, Config{})
+	c := f.dial()
+	for _, step := range []struct {
+		feature string
+		level   int16
+		kind    int8
+		code    int16
+	}{
+		{"group.version", 1, 1, 0},
+		{"group.version", 1, 2, 0},
+		{"group.version", 2, 1, 95},
+		{"group.version", 0, 1, 95},
+		{"group.version", 0, 2, 96},
+		{"transaction.version", 2, 1, 95},
+	} {
+		for v := int16(0); v <= 2; v++ {
+			req := newReq[*kmsg.UpdateFeaturesRequest](v)
+			u := kmsg.NewUpdateFeaturesRequestFeatureUpdate()
+			u.Feature, u.MaxVersionLevel, u.UpgradeType, u.AllowDowngrade = step.feature, step.level, step.kind, step.kind > 1
+			req.FeatureUpdates = append(req.FeatureUpdates, u)
+			resp := ask[*kmsg.UpdateFeaturesResponse](c, req)
+			code := resp.ErrorCode
+			if v < 2 {
+				if resp.ErrorCode != 0 || len(resp.Results) != 1 {
+					t.Fatalf("version %d: %+v", v, resp)
+				}
+				code = resp.Results[0].ErrorCode
+			}
+			if code != step.code {
+				t.Errorf("version %d: %s to level %d, kind %d: error %d, want %d", v, step.feature, step.level, step.kind, code, step.code)
+			}
+		}
+	}
+	req := newReq[*kmsg.UpdateFeaturesRequest](1)
+	u := kmsg.NewUpdateFeaturesRequestFeatureUpdate()
+	u.Feature, u.MaxVersionLevel, u.UpgradeType = "group.version", 1, 9
+	req.FeatureUpdates = append(req.FeatureUpdates, u)
+	if r := ask[*kmsg.UpdateFeaturesResponse](c, req).Results[0]; r.ErrorCode != 95 {
+		t.Errorf("kind of change 9: %+v, want INVALID_UPDATE_VERSION", r)
+	}
+	req.FeatureUpdates[0].UpgradeType = 1
+	req.FeatureUpdates = append(req.FeatureUpdates, req.FeatureUpdates[0])
+	for _, r := range ask[*kmsg.UpdateFeaturesResponse](c, req).Results {
+		if r.ErrorCode != 42 {
+			t.Errorf("named twice: %+v, want INVALID_REQUEST", r)
+		}
+	}
+}
+
+func TestListConfigResources(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.topic("a", 1)
+	f.topic("b", 1)
+	node := fmt.Sprint(f.srv.nodeID())
+	c := f.dial()
+	if resp := ask[*kmsg.ListConfigResourcesResponse](c, newReq[*kmsg.ListConfigResourcesRequest](0)); resp.ErrorCode != 0 || len(resp.ConfigResources) != 0 {
+		t.Errorf("version 0: %+v, want no subscriptions", resp)
+	}
+	for _, step := range []struct {
+		kinds []int8
+		code  int16
+		want  string
+	}{
+		{nil, 0, "[2a 2b 4" + node + "]"},
+		{[]int8{2}, 0, "[2a 2b]"},
+		{[]int8{4, 16, 32}, 0, "[4" + node + "]"},
+		{[]int8{2, 3}, 35, "[]"},
+	} {
+		req := newReq[*kmsg.ListConfigResourcesRequest](1)
+		req.ResourceTypes = step.kinds
+		resp := ask[*kmsg.ListConfigResourcesResponse](c, req)
+		got := []string{}
+		for _, r := range resp.ConfigResources {
+			got = append(got, fmt.Sprint(r.Type, r.Name))
+		}
+		if fmt.Sprint(got) != step.want || resp.ErrorCode != step.code {
+			t.Errorf("kinds %v: error %d, %v, want %d, %s", step.kinds, resp.ErrorCode, got, step.code, step.want)
+		}
+	}
+}
