@@ -19,6 +19,12 @@ func (l *Log) Scan(from, limit int64, f func(Block) error) error {
 	})
 }
 
+// Read returns the block that covers offset, checked, in buf, which grows as
+// needed. Errors by Kind: OutOfRange (dropped), NotYet, Corrupt, Storage.
+func (l *Log) Read(offset int64, buf []byte) (segment.Meta, []byte, error) {
+	return l.seg.Read(offset, buf)
+}
+
 // Spans returns what can be read from offset from, below limit, about max bytes
 // and at least one block. The caller releases them.
 func (l *Log) Spans(from, limit int64, max int) ([]segment.Span, error) {
