@@ -34,7 +34,7 @@ func startNode() (url string, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	h, err := api.Handler(api.Config{Stores: []*store.Store{s}, Node: func() api.Node { return api.Node{} }, Logger: logger})
+	h, err := api.Handler(api.Config{Stores: api.Fixed{s}, Node: func() api.Node { return api.Node{} }, Logger: logger})
 	check(err)
 	srv := httptest.NewUnstartedServer(nil)
 	srv.Config = api.Server(h, logger)

@@ -73,18 +73,6 @@ type Version struct {
 	Platform string `json:"platform"` // as in "linux/amd64"
 }
 
-// Store describes one store.
-type Store struct {
-	ID          string    `json:"id"` // 64 hex characters
-	Name        string    `json:"name"`
-	Created     time.Time `json:"created"`
-	Incarnation uint64    `json:"incarnation"` // start number of the node
-	KafkaNodeID int32     `json:"kafka_node_id"`
-	Topics      int32     `json:"topics"`
-	Partitions  int32     `json:"partitions"`
-	Bytes       int64     `json:"bytes"`
-}
-
 // Status describes the node and its stores.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	res, err := c.node.Status(ctx, &pb.NodeServiceStatusRequest{})
@@ -134,33 +122,4 @@ func (c *Client) Config(ctx context.Context) ([]ConfigEntry, error) {
 		all[i] = ConfigEntry{Name: e.Name, Value: e.Value, Default: e.Default, Source: e.Source, Doc: e.Doc, Sensitive: e.Sensitive}
 	}
 	return all, nil
-}
-
-// Stores lists the stores that the node carries.
-func (c *Client) Stores(ctx context.Context) ([]Store, error) {
-	res, err := c.stores.List(ctx, &pb.StoreServiceListRequest{})
-	if err != nil {
-		return nil, err
-	}
-	all := make([]Store, len(res.Stores))
-	for i, s := range res.Stores {
-		all[i] = storeOf(s)
-	}
-	return all, nil
-}
-
-// Store describes the store that this client works with. Kind NotFound.
-func (c *Client) Store(ctx context.Context) (Store, error) {
-	res, err := c.stores.Info(ctx, &pb.StoreServiceInfoRequest{Store: c.store})
-	if err != nil {
-		return Store{}, err
-	}
-	return storeOf(res.Store), nil
-}
-
-func storeOf(s *pb.Store) Store {
-	return Store{
-		ID: s.GetId(), Name: s.GetName(), Created: s.GetCreated().AsTime(), Incarnation: s.GetIncarnation(),
-		KafkaNodeID: s.GetKafkaNodeId(), Topics: s.GetTopics(), Partitions: s.GetPartitions(), Bytes: s.GetBytes(),
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/front/api"
 )
 
@@ -19,7 +18,7 @@ func (n *Node) serveAPI(t *tasks) error {
 		Requests:     n.cfg.Limits.APIRequests,
 	}
 	cfg := api.Config{
-		Stores: []*store.Store{n.store}, Node: n.apiNode, Ready: n.reasons, Metrics: n.metrics,
+		Stores: n.stores, Node: n.apiNode, Ready: n.reasons, Metrics: n.metrics,
 		Logger: n.log, Limits: limits,
 	}
 	socket, err := api.Handler(cfg)

@@ -46,6 +46,9 @@ type Kafka struct {
 	// Replication is "strict" (a factor above the number of members is refused)
 	// or "lenient" (accepted, for tools that insist, and described as it is).
 	Replication string `key:"replication" doc:"replication factors above the number of members: strict refuses, lenient accepts"`
+	// Store is the store that the listener serves, by name or id; empty: the
+	// default one at the start.
+	Store string `key:"store" doc:"store that Kafka clients see, by name or id; empty: the default one"`
 }
 
 // HTTP configures the API, metrics and health listener.

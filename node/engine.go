@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -53,60 +52,30 @@ func Init(ctx context.Context, cfg Config) (Made, error) {
 	return Made{Data: cfg.Data, Node: key.Author().String(), Store: id.String(), Created: created}, nil
 }
 
-// prepare returns the node's key and store, and makes what is missing.
+// prepare returns the node's key and its default store, and makes what is missing.
 func prepare(ctx context.Context, data string, log *slog.Logger) (key identity.Key, id lattice.StoreID, created bool, err error) {
 	key, madeKey, err := loadKey(data)
 	if err != nil {
 		return key, id, false, err
 	}
-	id, found, err := findStore(data)
-	if err != nil || found {
+	ids, err := findStores(data)
+	if err != nil {
+		return key, id, false, err
+	}
+	if len(ids) > 0 {
+		id, err = defaultStore(data, ids)
 		return key, id, madeKey, err
 	}
 	if err := os.MkdirAll(storesPath(data), 0o700); err != nil {
 		return key, id, false, lattice.E(lattice.Storage, fmt.Errorf("make the store: %w", err))
 	}
 	id, err = store.Create(disk.OS(), storesPath(data), key, mainStore, tick.Real{}, rand.Reader, log)
-	if err == nil {
-		log.InfoContext(ctx, "made store", slog.String("name", mainStore), slog.String("id", id.String()))
-	}
-	return key, id, err == nil, err
-}
-
-// findStore returns the directory's store. Half-made ones are removed.
-func findStore(data string) (lattice.StoreID, bool, error) {
-	var found []lattice.StoreID
-	entries, err := os.ReadDir(storesPath(data))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return lattice.StoreID{}, false, lattice.E(lattice.Storage, fmt.Errorf("find the store: %w", err))
-	}
-	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), ".new") {
-			if err := os.RemoveAll(filepath.Join(storesPath(data), e.Name())); err != nil {
-				return lattice.StoreID{}, false, lattice.E(lattice.Storage, fmt.Errorf("remove a half-made store: %w", err))
-			}
-			continue
-		}
-		if id, err := lattice.ParseStoreID(e.Name()); err == nil && e.IsDir() {
-			found = append(found, id)
-		}
-	}
-	switch len(found) {
-	case 0:
-		return lattice.StoreID{}, false, nil
-	case 1:
-		return found[0], true, nil
-	}
-	return lattice.StoreID{}, false, lattice.E(lattice.Unsupported, fmt.Errorf("%s holds %d stores; this version serves one", storesPath(data), len(found)))
-}
-
-// openStore opens the directory's store for serving.
-func openStore(ctx context.Context, cfg Config, log *slog.Logger) (*store.Store, error) {
-	key, id, _, err := prepare(ctx, cfg.Data, log)
 	if err != nil {
-		return nil, err
+		return key, id, false, err
 	}
-	return store.Open(storeConfig(cfg, key, id, log))
+	log.InfoContext(ctx, "made store", slog.String("name", mainStore), slog.String("id", id.String()))
+	// Which one is the default does not change when others are made.
+	return key, id, true, writeDefault(data, id)
 }
 
 func storeConfig(cfg Config, key identity.Key, id lattice.StoreID, log *slog.Logger) store.Config {

@@ -17,13 +17,16 @@ const infoFile = "node.json"
 // listener is off.
 type Info struct {
 	Node   string   `json:"node"`  // public key in hex
-	Store  string   `json:"store"` // id of the first store in hex
+	Store  string   `json:"store"` // id of the default store in hex
 	Kafka  string   `json:"kafka"` // host:port
 	Redis  string   `json:"redis"`
 	HTTP   string   `json:"http"`
 	P2P    []string `json:"p2p"`
 	Socket string   `json:"socket"` // absolute path
 	PID    int      `json:"pid"`
+
+	// StoreName is the default store's name. It is not in the file.
+	StoreName string `json:"-"`
 }
 
 // write puts the file into dir in one step: readers see all of it or none.

@@ -20,11 +20,11 @@ func loadKey(data string) (key identity.Key, created bool, err error) {
 	if lattice.KindOf(err) != lattice.NotFound || err == nil {
 		return key, false, err
 	}
-	if id, found, findErr := findStore(data); findErr != nil {
+	if ids, findErr := findStores(data); findErr != nil {
 		return key, false, findErr
-	} else if found {
+	} else if len(ids) > 0 {
 		return key, false, lattice.E(lattice.Corrupt,
-			fmt.Errorf("store %s is there but the key that signs for it is not: put %s back", id.Short(), keyPath(data)))
+			fmt.Errorf("store %s is there but the key that signs for it is not: put %s back", ids[0].Short(), keyPath(data)))
 	}
 	if key, err = identity.Generate(rand.Reader); err != nil {
 		return key, false, fmt.Errorf("make an identity: %w", err)

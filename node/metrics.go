@@ -23,26 +23,26 @@ func (n *Node) registerMetrics() error {
 	)
 }
 
-// storeMetrics describes a store each time someone asks. Topics are labels,
+// storeMetrics describes the stores each time someone asks. Topics are labels,
 // partitions are not: a node may have many thousands.
 type storeMetrics struct {
-	store                                                *store.Store
+	stores                                               *stores
 	info, partitions, bytes, start, committed, cut, fail *prometheus.Desc
 }
 
-func newStoreMetrics(s *store.Store) storeMetrics {
+func newStoreMetrics(s *stores) storeMetrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("lattice_"+name, help, labels, nil)
 	}
 	return storeMetrics{
-		store:      s,
+		stores:     s,
 		info:       desc("store_info", "Always 1; the labels say which store this is.", "id", "name", "node"),
-		partitions: desc("topic_partitions", "Partitions of the topic.", "topic"),
-		bytes:      desc("topic_bytes", "Bytes on disk.", "topic"),
-		start:      desc("topic_start_offsets", "Start offsets, summed over partitions.", "topic"),
-		committed:  desc("topic_committed_offsets", "Committed offsets, summed over partitions: its rate is records a second.", "topic"),
-		cut:        desc("topic_cut_bytes", "Bytes of unfinished writes that the last start cut off.", "topic"),
-		fail:       desc("topic_failed_partitions", "Partitions that take no writes.", "topic"),
+		partitions: desc("topic_partitions", "Partitions of the topic.", "store", "topic"),
+		bytes:      desc("topic_bytes", "Bytes on disk.", "store", "topic"),
+		start:      desc("topic_start_offsets", "Start offsets, summed over partitions.", "store", "topic"),
+		committed:  desc("topic_committed_offsets", "Committed offsets, summed over partitions: its rate is records a second.", "store", "topic"),
+		cut:        desc("topic_cut_bytes", "Bytes of unfinished writes that the last start cut off.", "store", "topic"),
+		fail:       desc("topic_failed_partitions", "Partitions that take no writes.", "store", "topic"),
 	}
 }
 
@@ -58,22 +58,28 @@ func (m storeMetrics) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v int64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
-	i := m.store.Info()
-	gauge(m.info, 1, i.ID.String(), i.Name, i.Node.String())
-	for _, t := range m.store.Topics() {
+	for _, s := range m.stores.All() {
+		i := s.Info()
+		gauge(m.info, 1, i.ID.String(), i.Name, i.Node.String())
+		m.collectTopics(s, func(d *prometheus.Desc, v int64, topic string) { gauge(d, v, i.Name, topic) })
+	}
+}
+
+func (m storeMetrics) collectTopics(s *store.Store, gauge func(d *prometheus.Desc, v int64, topic string)) {
+	for _, t := range s.Topics() {
 		var bytes, begin, committed, cut, failed int64
 		for n := range t.Partitions {
-			p, err := m.store.Partition(t.ID, n)
+			p, err := s.Partition(t.ID, n)
 			if err != nil {
 				failed++
 				continue
 			}
-			s := p.Status()
-			bytes += s.Bytes
-			begin += s.Start
-			committed += s.Committed
-			cut += s.CutBytes
-			if s.Failed != "" {
+			st := p.Status()
+			bytes += st.Bytes
+			begin += st.Start
+			committed += st.Committed
+			cut += st.CutBytes
+			if st.Failed != "" {
 				failed++
 			}
 		}

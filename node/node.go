@@ -47,7 +47,7 @@ type Node struct {
 	started time.Time
 	lock    *lock
 	lns     listeners
-	store   *store.Store
+	stores  *stores
 	kafka   *kafka.Server // nil when the listener is off
 	metrics *prometheus.Registry
 	info    Info
@@ -94,10 +94,10 @@ func Open(ctx context.Context, cfg Config, opts Options) (_ *Node, err error) {
 	if err := n.registerMetrics(); err != nil {
 		return nil, err
 	}
-	if n.store, err = openStore(ctx, cfg, n.log); err != nil {
+	if n.stores, err = openStores(ctx, cfg, n.log); err != nil {
 		return nil, err
 	}
-	if err := n.metrics.Register(newStoreMetrics(n.store)); err != nil {
+	if err := n.metrics.Register(newStoreMetrics(n.stores)); err != nil {
 		return nil, err
 	}
 	if err := n.wireKafka(); err != nil {
@@ -127,15 +127,18 @@ func (n *Node) wireKafka() error {
 	if c.Kafka.Advertise != "" {
 		kc.AdvertisedHost, kc.AdvertisedPort = splitAddress(c.Kafka.Advertise)
 	}
-	var err error
-	n.kafka, err = kafka.New(kc, n.store)
+	st, err := n.stores.find(c.Kafka.Store)
+	if err != nil {
+		return fmt.Errorf("kafka.store: %w", err)
+	}
+	n.kafka, err = kafka.New(kc, st)
 	return err
 }
 
 func (n *Node) describe() Info {
-	i := n.store.Info()
+	i := n.stores.All()[0].Info()
 	return Info{
-		Node: i.Node.String(), Store: i.ID.String(), Kafka: address(n.lns.kafka), HTTP: address(n.lns.http),
+		Node: i.Node.String(), Store: i.ID.String(), StoreName: i.Name, Kafka: address(n.lns.kafka), HTTP: address(n.lns.http),
 		P2P: []string{}, Socket: n.lns.socketPath, PID: processID(),
 	}
 }
@@ -160,7 +163,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}()
 	// The engine outlives the front ends: they still need it to drain.
 	engine := start(context.WithoutCancel(ctx))
-	engine.run("store", n.store.Run)
+	n.stores.run(engine)
 	fronts := start(ctx)
 	if n.kafka != nil {
 		fronts.run("kafka", func(ctx context.Context) error { return n.kafka.Serve(ctx, n.lns.kafka) })
@@ -180,6 +183,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	// Whose signal it was, or nothing: then something failed, and Run returns it.
 	n.log.InfoContext(ctx, "stopping", slog.Any("because", context.Cause(ctx)))
+	n.stores.stopping()
 	return errors.Join(err, fronts.stop(), engine.stop())
 }
 
@@ -196,8 +200,8 @@ func (n *Node) Close() error {
 	}
 	var errs []error
 	n.lns.close()
-	if n.store != nil {
-		errs = append(errs, n.store.Close())
+	if n.stores != nil {
+		errs = append(errs, n.stores.close())
 	}
 	errs = append(errs, removeInfo(n.cfg.Data), n.lock.release())
 	n.lock = nil
@@ -211,7 +215,11 @@ func (n *Node) reasons() []string {
 	default:
 		return []string{"listeners do not accept connections yet"}
 	}
-	return failedPartitions(n.store)
+	var reasons []string
+	for _, s := range n.stores.All() {
+		reasons = append(reasons, failedPartitions(s)...)
+	}
+	return reasons
 }
 
 // failedPartitions names the partitions that take no writes.

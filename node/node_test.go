@@ -136,7 +136,7 @@ func TestSameIdentity(t *testing.T) {
 		if n.Info().Node != made.Node || n.Info().Store != made.Store {
 			t.Errorf("have %+v, want %+v", n.Info(), made)
 		}
-		if inc := n.store.Info().Incarnation; inc <= last {
+		if inc := n.stores.All()[0].Info().Incarnation; inc <= last {
 			t.Errorf("incarnation %d after %d", inc, last)
 		} else {
 			last = inc
@@ -276,23 +276,23 @@ func TestLongPath(t *testing.T) {
 // running one nor an empty one.
 func TestOffline(t *testing.T) {
 	cfg := local(t)
-	if _, err := OpenOffline(cfg.Data, nil); lattice.KindOf(err) != lattice.NotFound {
+	if _, err := OpenOffline(cfg.Data, "", nil); lattice.KindOf(err) != lattice.NotFound {
 		t.Errorf("nothing there: %v", err)
 	}
 	if _, err := os.Stat(cfg.Data); !os.IsNotExist(err) {
 		t.Error("looking made the directory")
 	}
 	n, stop := runNode(t, cfg)
-	if _, err := n.store.CreateTopic(t.Context(), store.NewTopic{Name: "t", Partitions: 1}); err != nil {
+	if _, err := n.stores.All()[0].CreateTopic(t.Context(), store.NewTopic{Name: "t", Partitions: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenOffline(cfg.Data, nil); lattice.KindOf(err) != lattice.Conflict {
+	if _, err := OpenOffline(cfg.Data, "", nil); lattice.KindOf(err) != lattice.Conflict {
 		t.Errorf("running: %v", err)
 	}
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	o, err := OpenOffline(cfg.Data, nil)
+	o, err := OpenOffline(cfg.Data, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +310,7 @@ func TestOffline(t *testing.T) {
 // TestMetrics checks that the topics' figures are right.
 func TestMetrics(t *testing.T) {
 	n, _ := runNode(t, local(t))
-	if _, err := n.store.CreateTopic(t.Context(), store.NewTopic{Name: "t", Partitions: 3}); err != nil {
+	if _, err := n.stores.All()[0].CreateTopic(t.Context(), store.NewTopic{Name: "t", Partitions: 3}); err != nil {
 		t.Fatal(err)
 	}
 	families, err := n.metrics.Gather()
@@ -320,7 +320,7 @@ func TestMetrics(t *testing.T) {
 	have := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.Metric {
-			if len(m.Label) == 1 && m.Label[0].GetValue() == "t" {
+			if len(m.Label) == 2 && m.Label[0].GetValue() == "main" && m.Label[1].GetValue() == "t" {
 				have[f.GetName()] = m.Gauge.GetValue()
 			}
 		}

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/identity"
 	"github.com/lattice-log/lattice/engine/fsck"
 	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/engine/store"
@@ -24,18 +26,18 @@ type Offline struct {
 	store *store.Store
 }
 
-// OpenOffline opens the data directory of a node that does not run. Kinds
-// NotFound (nothing is there), Conflict with a *HeldError (a node runs),
-// Corrupt.
-func OpenOffline(dir string, log *slog.Logger) (*Offline, error) {
+// OpenOffline opens one store, by name or id, in the data directory of a node
+// that does not run; an empty name means the default store. Kinds NotFound (nothing is there),
+// Conflict with a *HeldError (a node runs), Corrupt.
+func OpenOffline(dir, name string, log *slog.Logger) (*Offline, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	id, found, err := findStore(dir)
+	ids, err := findStores(dir)
 	if err != nil {
 		return nil, err
 	}
-	if !found {
+	if len(ids) == 0 {
 		return nil, lattice.E(lattice.NotFound, fmt.Errorf("%s holds no store", dir))
 	}
 	key, err := readKey(dir)
@@ -46,15 +48,37 @@ func OpenOffline(dir string, log *slog.Logger) (*Offline, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := store.Config{
-		FS: disk.OS(), Dir: filepath.Join(storesPath(dir), id.String()), Key: key,
-		Clock: tick.Real{}, Rand: rand.Reader, Logger: log,
-	}
-	s, err := store.Open(cfg)
+	s, err := openOffline(dir, ids, name, key, log)
 	if err != nil {
 		return nil, errors.Join(err, l.release())
 	}
 	return &Offline{l, s}, nil
+}
+
+func openOffline(dir string, ids []lattice.StoreID, name string, key identity.Key, log *slog.Logger) (*store.Store, error) {
+	first, err := defaultStore(dir, ids)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		if name == "" && id != first || strings.Trim(name, "0123456789abcdef") == "" && len(name) == 64 && id.String() != name {
+			continue
+		}
+		s, err := store.Open(store.Config{
+			FS: disk.OS(), Dir: filepath.Join(storesPath(dir), id.String()), Key: key,
+			Clock: tick.Real{}, Rand: rand.Reader, Logger: log,
+		})
+		if err != nil {
+			return nil, err
+		}
+		if name == "" || name == id.String() || name == s.Info().Name {
+			return s, nil
+		}
+		if err := s.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return nil, lattice.E(lattice.NotFound, fmt.Errorf("there is no store %q in %s", name, dir))
 }
 
 // Check re-derives everything in the data directory of a stopped node from the

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Generates the Go code and the OpenAPI document of the API from the .proto files. Needs protoc (Debian:
-# protobuf-compiler); the Go generators come from go.mod.
+# protobuf-compiler, libprotobuf-dev); the Go generators come from go.mod.
 set -eu
 cd "$(dirname "$0")"
 bin=$(mktemp -d)

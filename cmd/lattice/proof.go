@@ -135,7 +135,7 @@ func (a *app) proveOffline(ctx context.Context, unreachable error, f func(contex
 	if err != nil {
 		return nil, err
 	}
-	o, err := node.OpenOffline(dir, nil)
+	o, err := node.OpenOffline(dir, a.store, nil)
 	var held *node.HeldError
 	if errors.As(err, &held) || lattice.KindOf(err) == lattice.NotFound && err != nil {
 		return nil, unreachable

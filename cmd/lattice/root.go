@@ -24,6 +24,7 @@ type app struct {
 	data    string // --data
 	nodeURL string // --node
 	token   string // --token-file
+	store   string // --store
 	output  string // -o
 }
 
@@ -58,7 +59,7 @@ Start a node with "lattice up"; the other commands find it through the data dire
 	root.PersistentFlags().StringVar(&a.data, "data", "", "data directory of the node (env LATTICE_DATA; default ~/.local/share/lattice)")
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		newUp(a), newInit(a), newStatus(a), newVersion(a),
+		newUp(a), newInit(a), newStatus(a), newVersion(a), newStore(a),
 		newTopic(a), newProduce(a), newConsume(a), newGroup(a),
 		newProof(a), newVerify(a), newBench(a), newConfig(a), newCompletion(a),
 	)
@@ -156,8 +157,18 @@ func (a *app) dataDir() (string, error) {
 	return abs, nil
 }
 
-// clientFlags adds --node to a command that talks to a running node.
+// clientFlags adds the flags of a command that works with one store of a running
+// node.
 func (a *app) clientFlags(cmd *cobra.Command) {
+	a.nodeFlags(cmd)
+	cmd.Flags().StringVar(&a.store, "store", "", "one of the node's stores, by name or id (env LATTICE_STORE; default: the node's default store)")
+	_ = cmd.RegisterFlagCompletionFunc("store", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return a.ask(cmd, storeNames)
+	})
+}
+
+// nodeFlags adds --node to a command that talks to a running node.
+func (a *app) nodeFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.nodeURL, "node", "", "URL of the node's API, instead of --data (env LATTICE_NODE)")
 	cmd.Flags().StringVar(&a.token, "token-file", "", "file with the token for --node (env LATTICE_TOKEN holds the token itself)")
 }
@@ -172,12 +183,15 @@ func (a *app) dial() (*client.Client, error) {
 	case url == "" && a.data == "":
 		url = a.env("LATTICE_NODE")
 	}
+	if a.store == "" {
+		a.store = a.env("LATTICE_STORE")
+	}
 	if url != "" {
 		token, err := a.readToken()
 		if err != nil {
 			return nil, err
 		}
-		return client.Dial(client.Options{URL: url, Token: token})
+		return client.Dial(client.Options{URL: url, Token: token, Store: a.store})
 	}
 	if a.token != "" {
 		return nil, cli.Usagef("--token-file goes with --node")
@@ -186,7 +200,7 @@ func (a *app) dial() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.Dial(client.Options{DataDir: dir})
+	return client.Dial(client.Options{DataDir: dir, Store: a.store})
 }
 
 // readToken returns what --token-file or LATTICE_TOKEN holds.

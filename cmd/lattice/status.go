@@ -31,7 +31,7 @@ func newStatus(a *app) *cobra.Command {
 		},
 	}
 	a.outputFlag(cmd)
-	a.clientFlags(cmd)
+	a.nodeFlags(cmd)
 	return cmd
 }
 

@@ -117,7 +117,7 @@ func (a *app) announce(i node.Info, cfg node.Config) {
 	line := func(what, format string, args ...any) {
 		fmt.Fprintf(&b, "  %-13s %s\n", what, fmt.Sprintf(format, args...))
 	}
-	fmt.Fprintf(&b, "Lattice node %s serves store main (%s) from %s\n\n", cli.Short(i.Node), cli.Short(i.Store), cfg.Data)
+	fmt.Fprintf(&b, "Lattice node %s serves store %s (%s) from %s\n\n", cli.Short(i.Node), i.StoreName, cli.Short(i.Store), cfg.Data)
 	at := a.dataFlag(cfg)
 	if i.Kafka != "" {
 		kafka := reachable(i.Kafka)

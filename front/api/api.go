@@ -30,15 +30,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	lattice "github.com/lattice-log/lattice"
-	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/proto"
 	pbconnect "github.com/lattice-log/lattice/proto/lattice/v1/latticev1connect"
 )
 
 // Config is what Handler needs. Stores, Node and Logger are required.
 type Config struct {
-	// Stores are the stores served; requests that name none get the first.
-	Stores []*store.Store
+	// Stores are the stores served.
+	Stores Stores
 	// Node tells about the process. It is called for each request that asks.
 	Node func() Node
 	// Ready returns why the node is not ready, nothing when it is: all listeners
@@ -104,16 +103,14 @@ type ConfigEntry struct {
 // tokens differ.
 func Handler(cfg Config) (http.Handler, error) {
 	switch {
-	case len(cfg.Stores) == 0:
-		return nil, lattice.E(lattice.Invalid, errors.New("api: no store to serve"))
-	case cfg.Node == nil || cfg.Logger == nil:
-		return nil, lattice.E(lattice.Invalid, errors.New("api: Node and Logger are required"))
+	case cfg.Stores == nil || cfg.Node == nil || cfg.Logger == nil:
+		return nil, lattice.E(lattice.Invalid, errors.New("api: Stores, Node and Logger are required"))
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
 	if cfg.Ready == nil {
 		cfg.Ready = func() []string { return nil }
 	}
-	a := &api{cfg: cfg, stores: cfg.Stores}
+	a := &api{cfg: cfg}
 	opts := connect.WithHandlerOptions(
 		connect.WithReadMaxBytes(cfg.Limits.RequestBytes),
 		connect.WithInterceptors(failures{cfg.Logger}),
@@ -178,7 +175,6 @@ func Server(h http.Handler, logger *slog.Logger) *http.Server {
 // api is what the services share.
 type api struct {
 	cfg     Config
-	stores  []*store.Store
 	running atomic.Int64
 }
 

@@ -99,7 +99,7 @@ func serve(tb testing.TB, s *store.Store, cfg api.Config) string {
 
 func handler(tb testing.TB, s *store.Store, cfg api.Config) http.Handler {
 	tb.Helper()
-	cfg.Stores, cfg.Logger = []*store.Store{s}, slog.New(slog.NewTextHandler(io.Discard, nil))
+	cfg.Stores, cfg.Logger = api.Fixed{s}, slog.New(slog.NewTextHandler(io.Discard, nil))
 	if cfg.Node == nil {
 		cfg.Node = func() api.Node {
 			return api.Node{Version: "1.2.3", Commit: "abc", Kafka: "127.0.0.1:9092", Config: []api.ConfigEntry{

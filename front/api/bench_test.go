@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/lattice-log/lattice/client"
-	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/front/api"
 	"github.com/lattice-log/lattice/storage/disk"
 )
@@ -19,7 +18,7 @@ func onDisk(b *testing.B) *client.Client {
 	dir := b.TempDir()
 	s := openStore(b, disk.OS(), filepath.Join(dir, "stores"))
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
-	h, err := api.Handler(api.Config{Stores: []*store.Store{s}, Node: func() api.Node { return api.Node{} }, Logger: logger})
+	h, err := api.Handler(api.Config{Stores: api.Fixed{s}, Node: func() api.Node { return api.Node{} }, Logger: logger})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -18,12 +18,12 @@ type nodeService struct{ *api }
 func (a nodeService) Status(context.Context, *pb.NodeServiceStatusRequest) (*pb.NodeServiceStatusResponse, error) {
 	n := a.cfg.Node()
 	res := &pb.NodeServiceStatusResponse{
-		Node: a.stores[0].Info().Node.String(), Version: n.Version, Started: stamp(n.Started),
+		Node: a.cfg.Stores.All()[0].Info().Node.String(), Version: n.Version, Started: stamp(n.Started),
 		Listeners: &pb.Listeners{Kafka: n.Kafka, Redis: n.Redis, Http: n.HTTP, P2P: n.P2P, Socket: n.Socket},
 		Reasons:   a.reasons(),
 	}
 	res.Ready = len(res.Reasons) == 0
-	for _, s := range a.stores {
+	for _, s := range a.cfg.Stores.All() {
 		res.Stores = append(res.Stores, storeStatus(s))
 	}
 	return res, nil
@@ -122,33 +122,4 @@ func (a nodeService) Config(context.Context, *pb.NodeServiceConfigRequest) (*pb.
 		res.Entries = append(res.Entries, m)
 	}
 	return res, nil
-}
-
-type storeService struct{ *api }
-
-func (a storeService) List(context.Context, *pb.StoreServiceListRequest) (*pb.StoreServiceListResponse, error) {
-	res := &pb.StoreServiceListResponse{}
-	for _, s := range a.stores {
-		res.Stores = append(res.Stores, storeMessage(s))
-	}
-	return res, nil
-}
-
-func (a storeService) Info(_ context.Context, r *pb.StoreServiceInfoRequest) (*pb.StoreServiceInfoResponse, error) {
-	s, err := a.store(r.Store)
-	if err != nil {
-		return nil, err
-	}
-	return &pb.StoreServiceInfoResponse{Store: storeMessage(s)}, nil
-}
-
-func storeMessage(s *store.Store) *pb.Store {
-	info := s.Info()
-	m := &pb.Store{Id: info.ID.String(), Name: info.Name, Created: stamp(info.Created), Incarnation: info.Incarnation, KafkaNodeId: info.KafkaNodeID}
-	for _, t := range s.Topics() {
-		m.Topics++
-		m.Partitions += t.Partitions
-		m.Bytes += topicMessage(s, t).Bytes
-	}
-	return m
 }

@@ -13,19 +13,6 @@ import (
 	pb "github.com/lattice-log/lattice/proto/lattice/v1"
 )
 
-// store finds a store by id or name; empty means the first.
-func (a *api) store(name string) (*store.Store, error) {
-	if name == "" {
-		return a.stores[0], nil
-	}
-	for _, s := range a.stores {
-		if info := s.Info(); info.Name == name || info.ID.String() == name {
-			return s, nil
-		}
-	}
-	return nil, lattice.E(lattice.NotFound, hinted(fmt.Errorf("no store %q on this node", name), "see lattice status for those it has"))
-}
-
 // topic finds a topic by name or, failing that, by id.
 func (a *api) topic(storeName, name string) (*store.Store, store.Topic, error) {
 	s, err := a.store(storeName)

@@ -153,7 +153,7 @@ func envName(key string) string {
 // beside a service called "lattice".
 func notASetting(name string) bool {
 	switch name {
-	case "LATTICE_NODE", "LATTICE_CONFIG", "LATTICE_TOKEN", "LATTICE_PORT":
+	case "LATTICE_NODE", "LATTICE_CONFIG", "LATTICE_TOKEN", "LATTICE_STORE", "LATTICE_PORT":
 		return true
 	}
 	return strings.HasPrefix(name, "LATTICE_SERVICE_") || strings.HasPrefix(name, "LATTICE_PORT_")

@@ -32,10 +32,12 @@ type Store struct {
 	// Start number of this node in the store.
 	Incarnation uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// The node id that Kafka clients see.
-	KafkaNodeId   int32 `protobuf:"varint,5,opt,name=kafka_node_id,json=kafkaNodeId,proto3" json:"kafka_node_id,omitempty"`
-	Topics        int32 `protobuf:"varint,6,opt,name=topics,proto3" json:"topics,omitempty"`
-	Partitions    int32 `protobuf:"varint,7,opt,name=partitions,proto3" json:"partitions,omitempty"`
-	Bytes         int64 `protobuf:"varint,8,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	KafkaNodeId int32 `protobuf:"varint,5,opt,name=kafka_node_id,json=kafkaNodeId,proto3" json:"kafka_node_id,omitempty"`
+	Topics      int32 `protobuf:"varint,6,opt,name=topics,proto3" json:"topics,omitempty"`
+	Partitions  int32 `protobuf:"varint,7,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	Bytes       int64 `protobuf:"varint,8,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// What requests mean that name no store.
+	Default       bool `protobuf:"varint,9,opt,name=default,proto3" json:"default,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -124,6 +126,13 @@ func (x *Store) GetBytes() int64 {
 		return x.Bytes
 	}
 	return 0
+}
+
+func (x *Store) GetDefault() bool {
+	if x != nil {
+		return x.Default
+	}
+	return false
 }
 
 type StoreServiceListRequest struct {
@@ -294,12 +303,189 @@ func (x *StoreServiceInfoResponse) GetStore() *Store {
 	return nil
 }
 
+type StoreServiceCreateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 255 bytes without control characters.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceCreateRequest) Reset() {
+	*x = StoreServiceCreateRequest{}
+	mi := &file_lattice_v1_store_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceCreateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceCreateRequest) ProtoMessage() {}
+
+func (x *StoreServiceCreateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceCreateRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceCreateRequest) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *StoreServiceCreateRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type StoreServiceCreateResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Store         *Store                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceCreateResponse) Reset() {
+	*x = StoreServiceCreateResponse{}
+	mi := &file_lattice_v1_store_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceCreateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceCreateResponse) ProtoMessage() {}
+
+func (x *StoreServiceCreateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceCreateResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceCreateResponse) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *StoreServiceCreateResponse) GetStore() *Store {
+	if x != nil {
+		return x.Store
+	}
+	return nil
+}
+
+type StoreServiceUseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceUseRequest) Reset() {
+	*x = StoreServiceUseRequest{}
+	mi := &file_lattice_v1_store_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceUseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceUseRequest) ProtoMessage() {}
+
+func (x *StoreServiceUseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceUseRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceUseRequest) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *StoreServiceUseRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+type StoreServiceUseResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Store         *Store                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceUseResponse) Reset() {
+	*x = StoreServiceUseResponse{}
+	mi := &file_lattice_v1_store_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceUseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceUseResponse) ProtoMessage() {}
+
+func (x *StoreServiceUseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceUseResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceUseResponse) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *StoreServiceUseResponse) GetStore() *Store {
+	if x != nil {
+		return x.Store
+	}
+	return nil
+}
+
 var File_lattice_v1_store_proto protoreflect.FileDescriptor
 
 const file_lattice_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"\x16lattice/v1/store.proto\x12\n" +
-	"lattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf5\x01\n" +
+	"lattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8f\x02\n" +
 	"\x05Store\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x124\n" +
@@ -310,17 +496,28 @@ const file_lattice_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"partitions\x18\a \x01(\x05R\n" +
 	"partitions\x12\x14\n" +
-	"\x05bytes\x18\b \x01(\x03R\x05bytes\"\x19\n" +
+	"\x05bytes\x18\b \x01(\x03R\x05bytes\x12\x18\n" +
+	"\adefault\x18\t \x01(\bR\adefault\"\x19\n" +
 	"\x17StoreServiceListRequest\"E\n" +
 	"\x18StoreServiceListResponse\x12)\n" +
 	"\x06stores\x18\x01 \x03(\v2\x11.lattice.v1.StoreR\x06stores\"/\n" +
 	"\x17StoreServiceInfoRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\"C\n" +
 	"\x18StoreServiceInfoResponse\x12'\n" +
-	"\x05store\x18\x01 \x01(\v2\x11.lattice.v1.StoreR\x05store2\xbe\x01\n" +
+	"\x05store\x18\x01 \x01(\v2\x11.lattice.v1.StoreR\x05store\"/\n" +
+	"\x19StoreServiceCreateRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"E\n" +
+	"\x1aStoreServiceCreateResponse\x12'\n" +
+	"\x05store\x18\x01 \x01(\v2\x11.lattice.v1.StoreR\x05store\".\n" +
+	"\x16StoreServiceUseRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\"B\n" +
+	"\x17StoreServiceUseResponse\x12'\n" +
+	"\x05store\x18\x01 \x01(\v2\x11.lattice.v1.StoreR\x05store2\xe7\x02\n" +
 	"\fStoreService\x12V\n" +
 	"\x04List\x12#.lattice.v1.StoreServiceListRequest\x1a$.lattice.v1.StoreServiceListResponse\"\x03\x90\x02\x01\x12V\n" +
-	"\x04Info\x12#.lattice.v1.StoreServiceInfoRequest\x1a$.lattice.v1.StoreServiceInfoResponse\"\x03\x90\x02\x01B;Z9github.com/lattice-log/lattice/proto/lattice/v1;latticev1b\x06proto3"
+	"\x04Info\x12#.lattice.v1.StoreServiceInfoRequest\x1a$.lattice.v1.StoreServiceInfoResponse\"\x03\x90\x02\x01\x12W\n" +
+	"\x06Create\x12%.lattice.v1.StoreServiceCreateRequest\x1a&.lattice.v1.StoreServiceCreateResponse\x12N\n" +
+	"\x03Use\x12\".lattice.v1.StoreServiceUseRequest\x1a#.lattice.v1.StoreServiceUseResponseB;Z9github.com/lattice-log/lattice/proto/lattice/v1;latticev1b\x06proto3"
 
 var (
 	file_lattice_v1_store_proto_rawDescOnce sync.Once
@@ -334,28 +531,38 @@ func file_lattice_v1_store_proto_rawDescGZIP() []byte {
 	return file_lattice_v1_store_proto_rawDescData
 }
 
-var file_lattice_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_lattice_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_lattice_v1_store_proto_goTypes = []any{
-	(*Store)(nil),                    // 0: lattice.v1.Store
-	(*StoreServiceListRequest)(nil),  // 1: lattice.v1.StoreServiceListRequest
-	(*StoreServiceListResponse)(nil), // 2: lattice.v1.StoreServiceListResponse
-	(*StoreServiceInfoRequest)(nil),  // 3: lattice.v1.StoreServiceInfoRequest
-	(*StoreServiceInfoResponse)(nil), // 4: lattice.v1.StoreServiceInfoResponse
-	(*timestamppb.Timestamp)(nil),    // 5: google.protobuf.Timestamp
+	(*Store)(nil),                      // 0: lattice.v1.Store
+	(*StoreServiceListRequest)(nil),    // 1: lattice.v1.StoreServiceListRequest
+	(*StoreServiceListResponse)(nil),   // 2: lattice.v1.StoreServiceListResponse
+	(*StoreServiceInfoRequest)(nil),    // 3: lattice.v1.StoreServiceInfoRequest
+	(*StoreServiceInfoResponse)(nil),   // 4: lattice.v1.StoreServiceInfoResponse
+	(*StoreServiceCreateRequest)(nil),  // 5: lattice.v1.StoreServiceCreateRequest
+	(*StoreServiceCreateResponse)(nil), // 6: lattice.v1.StoreServiceCreateResponse
+	(*StoreServiceUseRequest)(nil),     // 7: lattice.v1.StoreServiceUseRequest
+	(*StoreServiceUseResponse)(nil),    // 8: lattice.v1.StoreServiceUseResponse
+	(*timestamppb.Timestamp)(nil),      // 9: google.protobuf.Timestamp
 }
 var file_lattice_v1_store_proto_depIdxs = []int32{
-	5, // 0: lattice.v1.Store.created:type_name -> google.protobuf.Timestamp
+	9, // 0: lattice.v1.Store.created:type_name -> google.protobuf.Timestamp
 	0, // 1: lattice.v1.StoreServiceListResponse.stores:type_name -> lattice.v1.Store
 	0, // 2: lattice.v1.StoreServiceInfoResponse.store:type_name -> lattice.v1.Store
-	1, // 3: lattice.v1.StoreService.List:input_type -> lattice.v1.StoreServiceListRequest
-	3, // 4: lattice.v1.StoreService.Info:input_type -> lattice.v1.StoreServiceInfoRequest
-	2, // 5: lattice.v1.StoreService.List:output_type -> lattice.v1.StoreServiceListResponse
-	4, // 6: lattice.v1.StoreService.Info:output_type -> lattice.v1.StoreServiceInfoResponse
-	5, // [5:7] is the sub-list for method output_type
-	3, // [3:5] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	0, // 3: lattice.v1.StoreServiceCreateResponse.store:type_name -> lattice.v1.Store
+	0, // 4: lattice.v1.StoreServiceUseResponse.store:type_name -> lattice.v1.Store
+	1, // 5: lattice.v1.StoreService.List:input_type -> lattice.v1.StoreServiceListRequest
+	3, // 6: lattice.v1.StoreService.Info:input_type -> lattice.v1.StoreServiceInfoRequest
+	5, // 7: lattice.v1.StoreService.Create:input_type -> lattice.v1.StoreServiceCreateRequest
+	7, // 8: lattice.v1.StoreService.Use:input_type -> lattice.v1.StoreServiceUseRequest
+	2, // 9: lattice.v1.StoreService.List:output_type -> lattice.v1.StoreServiceListResponse
+	4, // 10: lattice.v1.StoreService.Info:output_type -> lattice.v1.StoreServiceInfoResponse
+	6, // 11: lattice.v1.StoreService.Create:output_type -> lattice.v1.StoreServiceCreateResponse
+	8, // 12: lattice.v1.StoreService.Use:output_type -> lattice.v1.StoreServiceUseResponse
+	9, // [9:13] is the sub-list for method output_type
+	5, // [5:9] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_lattice_v1_store_proto_init() }
@@ -369,7 +576,7 @@ func file_lattice_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lattice_v1_store_proto_rawDesc), len(file_lattice_v1_store_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

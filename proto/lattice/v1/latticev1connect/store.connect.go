@@ -37,12 +37,22 @@ const (
 	StoreServiceListProcedure = "/lattice.v1.StoreService/List"
 	// StoreServiceInfoProcedure is the fully-qualified name of the StoreService's Info RPC.
 	StoreServiceInfoProcedure = "/lattice.v1.StoreService/Info"
+	// StoreServiceCreateProcedure is the fully-qualified name of the StoreService's Create RPC.
+	StoreServiceCreateProcedure = "/lattice.v1.StoreService/Create"
+	// StoreServiceUseProcedure is the fully-qualified name of the StoreService's Use RPC.
+	StoreServiceUseProcedure = "/lattice.v1.StoreService/Use"
 )
 
 // StoreServiceClient is a client for the lattice.v1.StoreService service.
 type StoreServiceClient interface {
 	List(context.Context, *v1.StoreServiceListRequest) (*v1.StoreServiceListResponse, error)
 	Info(context.Context, *v1.StoreServiceInfoRequest) (*v1.StoreServiceInfoResponse, error)
+	// Create makes a store, with this node as its owner and only member, and
+	// serves it. KIND_EXISTS: the node has one of that name.
+	Create(context.Context, *v1.StoreServiceCreateRequest) (*v1.StoreServiceCreateResponse, error)
+	// Use makes a store the default: what requests mean that name none. Listeners
+	// of other protocols follow at the next start, unless configured.
+	Use(context.Context, *v1.StoreServiceUseRequest) (*v1.StoreServiceUseResponse, error)
 }
 
 // NewStoreServiceClient constructs a client for the lattice.v1.StoreService service. By default, it
@@ -70,13 +80,27 @@ func NewStoreServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		create: connect.NewClient[v1.StoreServiceCreateRequest, v1.StoreServiceCreateResponse](
+			httpClient,
+			baseURL+StoreServiceCreateProcedure,
+			connect.WithSchema(storeServiceMethods.ByName("Create")),
+			connect.WithClientOptions(opts...),
+		),
+		use: connect.NewClient[v1.StoreServiceUseRequest, v1.StoreServiceUseResponse](
+			httpClient,
+			baseURL+StoreServiceUseProcedure,
+			connect.WithSchema(storeServiceMethods.ByName("Use")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // storeServiceClient implements StoreServiceClient.
 type storeServiceClient struct {
-	list *connect.Client[v1.StoreServiceListRequest, v1.StoreServiceListResponse]
-	info *connect.Client[v1.StoreServiceInfoRequest, v1.StoreServiceInfoResponse]
+	list   *connect.Client[v1.StoreServiceListRequest, v1.StoreServiceListResponse]
+	info   *connect.Client[v1.StoreServiceInfoRequest, v1.StoreServiceInfoResponse]
+	create *connect.Client[v1.StoreServiceCreateRequest, v1.StoreServiceCreateResponse]
+	use    *connect.Client[v1.StoreServiceUseRequest, v1.StoreServiceUseResponse]
 }
 
 // List calls lattice.v1.StoreService.List.
@@ -97,10 +121,34 @@ func (c *storeServiceClient) Info(ctx context.Context, req *v1.StoreServiceInfoR
 	return nil, err
 }
 
+// Create calls lattice.v1.StoreService.Create.
+func (c *storeServiceClient) Create(ctx context.Context, req *v1.StoreServiceCreateRequest) (*v1.StoreServiceCreateResponse, error) {
+	response, err := c.create.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Use calls lattice.v1.StoreService.Use.
+func (c *storeServiceClient) Use(ctx context.Context, req *v1.StoreServiceUseRequest) (*v1.StoreServiceUseResponse, error) {
+	response, err := c.use.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // StoreServiceHandler is an implementation of the lattice.v1.StoreService service.
 type StoreServiceHandler interface {
 	List(context.Context, *v1.StoreServiceListRequest) (*v1.StoreServiceListResponse, error)
 	Info(context.Context, *v1.StoreServiceInfoRequest) (*v1.StoreServiceInfoResponse, error)
+	// Create makes a store, with this node as its owner and only member, and
+	// serves it. KIND_EXISTS: the node has one of that name.
+	Create(context.Context, *v1.StoreServiceCreateRequest) (*v1.StoreServiceCreateResponse, error)
+	// Use makes a store the default: what requests mean that name none. Listeners
+	// of other protocols follow at the next start, unless configured.
+	Use(context.Context, *v1.StoreServiceUseRequest) (*v1.StoreServiceUseResponse, error)
 }
 
 // NewStoreServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -124,12 +172,28 @@ func NewStoreServiceHandler(svc StoreServiceHandler, opts ...connect.HandlerOpti
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	storeServiceCreateHandler := connect.NewUnaryHandlerSimple(
+		StoreServiceCreateProcedure,
+		svc.Create,
+		connect.WithSchema(storeServiceMethods.ByName("Create")),
+		connect.WithHandlerOptions(opts...),
+	)
+	storeServiceUseHandler := connect.NewUnaryHandlerSimple(
+		StoreServiceUseProcedure,
+		svc.Use,
+		connect.WithSchema(storeServiceMethods.ByName("Use")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/lattice.v1.StoreService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case StoreServiceListProcedure:
 			storeServiceListHandler.ServeHTTP(w, r)
 		case StoreServiceInfoProcedure:
 			storeServiceInfoHandler.ServeHTTP(w, r)
+		case StoreServiceCreateProcedure:
+			storeServiceCreateHandler.ServeHTTP(w, r)
+		case StoreServiceUseProcedure:
+			storeServiceUseHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -145,4 +209,12 @@ func (UnimplementedStoreServiceHandler) List(context.Context, *v1.StoreServiceLi
 
 func (UnimplementedStoreServiceHandler) Info(context.Context, *v1.StoreServiceInfoRequest) (*v1.StoreServiceInfoResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.StoreService.Info is not implemented"))
+}
+
+func (UnimplementedStoreServiceHandler) Create(context.Context, *v1.StoreServiceCreateRequest) (*v1.StoreServiceCreateResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.StoreService.Create is not implemented"))
+}
+
+func (UnimplementedStoreServiceHandler) Use(context.Context, *v1.StoreServiceUseRequest) (*v1.StoreServiceUseResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.StoreService.Use is not implemented"))
 }

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/client"
+	"github.com/lattice-log/lattice/internal/cli"
+	"github.com/lattice-log/lattice/internal/nearest"
+)
+
+func newStore(a *app) *cobra.Command {
+	return family("store", "Create, list and choose stores",
+		newStoreCreate(a), newStoreList(a), newStoreUse(a), newStoreInfo(a))
+}
+
+// storeRow is a store as JSON.
+type storeRow struct {
+	ID          string `json:"id"`
+	Name        string `json:"name"`
+	Created     string `json:"created"`
+	Default     bool   `json:"default"`
+	Incarnation uint64 `json:"incarnation"`
+	Topics      int32  `json:"topics"`
+	Partitions  int32  `json:"partitions"`
+	Bytes       int64  `json:"bytes"`
+}
+
+func storeRowOf(s client.Store) storeRow {
+	return storeRow{s.ID, s.Name, cli.Time(s.Created), s.Default, s.Incarnation, s.Topics, s.Partitions, s.Bytes}
+}
+
+func newStoreCreate(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Make a store on the node",
+		Long: `Make a store: a space of its own, with topics, groups and keys that no other store sees.
+The node becomes its owner and only member. No other command makes one: a mistyped
+--store is an error.`,
+		Args: exactly("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withClient(func(c *client.Client) error {
+				s, err := c.CreateStore(cmd.Context(), args[0])
+				if err != nil && lattice.KindOf(err) == lattice.Exists {
+					return cli.Hint(err, "lattice store info %s, or choose another name", args[0])
+				}
+				if err != nil {
+					return err
+				}
+				return a.print(storeRowOf(s), func() error {
+					_, err := fmt.Fprintf(a.stdout, "created store %s (%s)\nUse it: --store %s, or lattice store use %[1]s\n", s.Name, s.ID, s.Name)
+					return err
+				})
+			})
+		},
+	}
+	a.outputFlag(cmd)
+	a.nodeFlags(cmd)
+	return cmd
+}
+
+func newStoreList(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the node's stores",
+		Args:  exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withClient(func(c *client.Client) error {
+				stores, err := c.Stores(cmd.Context())
+				if err != nil {
+					return err
+				}
+				rows := make([]storeRow, len(stores))
+				for i, s := range stores {
+					rows[i] = storeRowOf(s)
+				}
+				return a.print(map[string]any{"stores": rows}, func() error {
+					t := cli.NewTable("STORE", "DEFAULT", ">TOPICS", ">PARTITIONS", ">SIZE", "ID")
+					for _, r := range rows {
+						mark := ""
+						if r.Default {
+							mark = "*"
+						}
+						t.Row(r.Name, mark, r.Topics, r.Partitions, cli.Bytes(r.Bytes), r.ID)
+					}
+					_, err := t.WriteTo(a.stdout)
+					return err
+				})
+			})
+		},
+	}
+	a.outputFlag(cmd)
+	a.nodeFlags(cmd)
+	return cmd
+}
+
+func newStoreUse(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "use NAME|ID",
+		Short: "Choose the store that commands mean when they name none",
+		Long: `Make a store the node's default: commands without --store and requests that name no
+store mean it from now on, also after a restart. The Kafka and Redis listeners change over at the
+next start, unless the configuration names a store for them (kafka.store, redis.store).`,
+		Args: exactly("NAME|ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withClient(func(c *client.Client) error {
+				s, err := c.UseStore(cmd.Context(), args[0])
+				if err != nil {
+					return a.noStore(cmd.Context(), c, args[0], err)
+				}
+				return a.print(storeRowOf(s), func() error {
+					_, err := fmt.Fprintf(a.stdout, "store %s (%s) is the default now\n", s.Name, s.ID)
+					return err
+				})
+			})
+		},
+	}
+	a.completeFirst(cmd, storeNames)
+	a.outputFlag(cmd)
+	a.nodeFlags(cmd)
+	return cmd
+}
+
+func newStoreInfo(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "info [NAME|ID]",
+		Short: "Show one store, or the default one",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return cli.Usagef("does not know what to do with %q", args[1])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := ""
+			if len(args) == 1 {
+				name = args[0]
+			}
+			a.store = name
+			return a.withClient(func(c *client.Client) error {
+				s, err := c.Store(cmd.Context())
+				if err != nil {
+					return a.noStore(cmd.Context(), c, name, err)
+				}
+				return a.print(storeRowOf(s), func() error {
+					_, err := fmt.Fprintf(a.stdout, "name         %s\nid           %s\ncreated      %s\ndefault      %v\nincarnation  %d\ntopics       %d with %d partitions, %s\n",
+						s.Name, s.ID, cli.Time(s.Created), s.Default, s.Incarnation, s.Topics, s.Partitions, cli.Bytes(s.Bytes))
+					return err
+				})
+			})
+		},
+	}
+	a.completeFirst(cmd, storeNames)
+	a.outputFlag(cmd)
+	a.nodeFlags(cmd)
+	return cmd
+}
+
+// noStore adds the nearest name to an error about a store that is not there.
+func (a *app) noStore(ctx context.Context, c *client.Client, name string, err error) error {
+	if lattice.KindOf(err) != lattice.NotFound {
+		return err
+	}
+	names, listErr := storeNames(ctx, c)
+	if listErr != nil {
+		return err
+	}
+	if best, ok := nearest.Name(name, names); ok {
+		return cli.Hint(err, "did you mean %q? lattice store list shows them all", best)
+	}
+	return cli.Hint(err, "lattice store list shows those there are; lattice store create %s makes it", name)
+}
+
+// storeNames lists the stores, for completion.
+func storeNames(ctx context.Context, c *client.Client) ([]string, error) {
+	stores, err := c.Stores(ctx)
+	names := make([]string, len(stores))
+	for i, s := range stores {
+		names[i] = s.Name
+	}
+	return names, err
+}
+
+// withClient runs f with a connection to the node.
+func (a *app) withClient(f func(*client.Client) error) error {
+	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return f(c)
+}

@@ -1,0 +1,109 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/engine/store"
+	pb "github.com/lattice-log/lattice/proto/lattice/v1"
+)
+
+// Stores are the stores of a node. Safe for concurrent use.
+type Stores interface {
+	// All returns the stores, the default one first. There is at least one.
+	All() []*store.Store
+	// Create makes a store and serves it. Kinds Exists, Invalid.
+	Create(ctx context.Context, name string) (*store.Store, error)
+	// Use makes a store the default.
+	Use(s *store.Store) error
+}
+
+// Fixed are stores to which none can be added. The first is the default.
+type Fixed []*store.Store
+
+var errFixed = lattice.E(lattice.Unsupported, errors.New("the stores of this node are fixed"))
+
+// All returns the stores.
+func (f Fixed) All() []*store.Store { return f }
+
+// Create refuses: Kind Unsupported.
+func (Fixed) Create(context.Context, string) (*store.Store, error) { return nil, errFixed }
+
+// Use refuses: Kind Unsupported.
+func (Fixed) Use(*store.Store) error { return errFixed }
+
+// store finds a store by id or name; empty means the default. It makes none.
+func (a *api) store(name string) (*store.Store, error) {
+	for _, s := range a.cfg.Stores.All() {
+		if info := s.Info(); name == "" || info.Name == name || info.ID.String() == name {
+			return s, nil
+		}
+	}
+	return nil, lattice.E(lattice.NotFound, hinted(fmt.Errorf("no store %q on this node", name),
+		"see lattice store list for those it has, or make it with lattice store create"))
+}
+
+type storeService struct{ *api }
+
+func (a storeService) List(context.Context, *pb.StoreServiceListRequest) (*pb.StoreServiceListResponse, error) {
+	res := &pb.StoreServiceListResponse{}
+	for i, s := range a.cfg.Stores.All() {
+		m := storeMessage(s)
+		m.Default = i == 0
+		res.Stores = append(res.Stores, m)
+	}
+	return res, nil
+}
+
+func (a storeService) Info(_ context.Context, r *pb.StoreServiceInfoRequest) (*pb.StoreServiceInfoResponse, error) {
+	s, err := a.store(r.Store)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.StoreServiceInfoResponse{Store: a.message(s)}, nil
+}
+
+func (a storeService) Create(ctx context.Context, r *pb.StoreServiceCreateRequest) (*pb.StoreServiceCreateResponse, error) {
+	if err := sigchain.CheckStoreName(r.Name); err != nil {
+		return nil, err
+	}
+	s, err := a.cfg.Stores.Create(ctx, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.StoreServiceCreateResponse{Store: a.message(s)}, nil
+}
+
+func (a storeService) Use(_ context.Context, r *pb.StoreServiceUseRequest) (*pb.StoreServiceUseResponse, error) {
+	if r.Store == "" {
+		return nil, lattice.E(lattice.Invalid, errors.New("the request names no store"))
+	}
+	s, err := a.store(r.Store)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.cfg.Stores.Use(s); err != nil {
+		return nil, err
+	}
+	return &pb.StoreServiceUseResponse{Store: a.message(s)}, nil
+}
+
+func (a storeService) message(s *store.Store) *pb.Store {
+	m := storeMessage(s)
+	m.Default = a.cfg.Stores.All()[0] == s
+	return m
+}
+
+func storeMessage(s *store.Store) *pb.Store {
+	info := s.Info()
+	m := &pb.Store{Id: info.ID.String(), Name: info.Name, Created: stamp(info.Created), Incarnation: info.Incarnation, KafkaNodeId: info.KafkaNodeID}
+	for _, t := range s.Topics() {
+		m.Topics++
+		m.Partitions += t.Partitions
+		m.Bytes += topicMessage(s, t).Bytes
+	}
+	return m
+}
