@@ -2,6 +2,7 @@
 // magic 2 as bytes. A batch that a producer sent is stored verbatim: the only
 // bytes a node sets are the base offset and the leader epoch, which lie outside
 // the checksum, and, for topics that ask for append time, the timestamp fields.
+// Topics that name a codec get batches of another one compressed anew.
 //
 // The header, big-endian, 61 bytes (KIP-98, "Message Format"):
 //

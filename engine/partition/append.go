@@ -63,7 +63,15 @@ func (p *Partition) Append(a Append) {
 		a.Done(Result{Base: -1, AppendTime: -1, Start: -1}, err)
 		return
 	}
-	base, end, dup, err := p.write(a.Batches, appendTime, now.UnixMilli())
+	b := a.Batches
+	if cfg.Recompress {
+		var err error
+		if b, err = p.recompress(b, cfg); err != nil {
+			a.Done(Result{Base: -1, AppendTime: -1, Start: -1}, err)
+			return
+		}
+	}
+	base, end, dup, err := p.write(b, appendTime, now.UnixMilli())
 	start, _, _ := p.log.Bounds()
 	if err != nil {
 		a.Done(Result{Base: -1, AppendTime: -1, Start: start}, err)
@@ -113,6 +121,36 @@ func (p *Partition) check(b []byte, cfg *Config, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// recompress puts batches that were checked into the topic's codec, in new memory;
+// they come back as they are if all have it.
+func (p *Partition) recompress(b []byte, cfg *Config) ([]byte, error) {
+	c, _ := p.recompressors.Get().(*record.Recompressor)
+	if c == nil {
+		c = new(record.Recompressor)
+	}
+	defer p.recompressors.Put(c)
+	var out []byte
+	other := false
+	for rest := b; len(rest) > 0; {
+		batch, tail, h, err := record.Next(rest)
+		if err != nil {
+			return nil, err
+		}
+		rest, other = tail, other || h.Compression() != cfg.Codec
+		at := len(out)
+		if out, err = c.Recompress(out, batch, cfg.Codec, p.o.Limits); err != nil {
+			return nil, err
+		}
+		if size := len(out) - at; size > cfg.MaxBatchBytes {
+			return nil, fmt.Errorf("batch of %d bytes as %v, the limit is %d: %w", size, cfg.Codec, cfg.MaxBatchBytes, ErrTooLarge)
+		}
+	}
+	if !other {
+		return b, nil
+	}
+	return out, nil
 }
 
 // checkTimes holds a batch to message.timestamp.before.max.ms and .after.max.ms

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/lattice-log/lattice/core/record"
 	"github.com/lattice-log/lattice/engine/signedlog"
 )
 
@@ -27,6 +28,8 @@ type Config struct {
 	MinCleanableRatio float64       // dirty bytes over all bytes that start a compaction
 
 	MaxBatchBytes int           // max.message.bytes
+	Recompress    bool          // compression.type names a codec
+	Codec         record.Codec  // which
 	AppendTime    bool          // message.timestamp.type = LogAppendTime
 	MaxPast       time.Duration // message.timestamp.before.max.ms; MaxDuration: no limit
 	MaxFuture     time.Duration // message.timestamp.after.max.ms

@@ -2,13 +2,14 @@
 // with offsets, terms, idempotent producers, retention and compaction.
 //
 // A batch is stored as the producer sent it, but for its base offset and leader
-// epoch (which lie outside its checksum) and, where the topic says LogAppendTime,
-// its timestamps.
+// epoch (which lie outside its checksum), where the topic says LogAppendTime its
+// timestamps, and where the topic names another codec its compression.
 //
 // # The commit path
 //
 //  1. The batch is checked: shape, CRC, size, timestamps, keys where compaction
-//     needs them. Nothing happened yet.
+//     needs them; and put into the topic's codec if that names one. Nothing
+//     happened yet.
 //  2. Under the lock: the producer's sequence is checked, the first append of a
 //     term makes the term's grant durable, offsets and term are set in place, and
 //     the bytes are written. A crash here leaves a batch that nobody was told of,
@@ -116,6 +117,8 @@ type Partition struct {
 	houseMu  sync.Mutex // held by retention, compaction, truncation
 	snapMu   sync.Mutex // held while a snapshot is saved
 	snapSize atomic.Int64
+
+	recompressors sync.Pool // *record.Recompressor
 
 	// unstable is the first offset whose fate readers do not know, never if there is
 	// none; it is lowered before the batch that it points to is written. endings is

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/record"
 	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/engine/signedlog"
 )
@@ -77,22 +78,43 @@ func only(want ...string) func(*partition.Config, string) error {
 	}
 }
 
+// oneOf is a config whose every value is kept on a node that is alone.
+func oneOf(want ...string) func(*partition.Config, string) error {
+	return func(_ *partition.Config, v string) error {
+		if !slices.Contains(want, v) {
+			return fmt.Errorf("%q: want %s", v, strings.Join(want, " or "))
+		}
+		return nil
+	}
+}
+
+// satisfied is for bounds that hold whatever their value is.
+func satisfied(*partition.Config, int64) {}
+
+// never is Kafka's number for what does not happen.
+const never = "9223372036854775807"
+
 // topicConfigs returns the table, sorted by name. Values are Kafka's where the
 // name is Kafka's; ours begin with "lattice.".
 func topicConfigs() []topicConfig {
 	return []topicConfig{
 		{"cleanup.policy", "list", "delete", "What happens to old records: delete (by retention), compact (keep the last of each key), or both.", applyCleanup},
-		{"compression.type", "string", "producer", "Batches are stored as the producer compressed them.", only("producer")},
+		{"compression.type", "string", "producer", "producer stores batches as they were compressed; a codec (gzip, snappy, lz4, zstd, or uncompressed) puts all others into it before they are stored.", applyCompression},
 		{"delete.retention.ms", "long", "86400000", "How long a compacted topic keeps tombstones, in ms.",
 			long(0, func(c *partition.Config, n int64) { c.DeleteRetention = millis(n) })},
+		{"file.delete.delay.ms", "long", "60000", "The longest that the file of deleted records stays on disk, in ms; here it goes at once.", long(0, satisfied)},
+		{"flush.messages", "long", never, "Sync at the latest after this many records. lattice.durability=fsync does after each; other levels count no records.", long(1, satisfied)},
 		{"flush.ms", "long", "1000", "With lattice.durability=interval: sync at least this often, in ms.",
 			long(1, func(c *partition.Config, n int64) { c.FlushInterval = millis(n) })},
+		{"follower.replication.throttled.replicas", "list", "", "Replicas whose followers are slowed down; this node is the only one, and nothing is replicated.", applyThrottle},
+		{"index.interval.bytes", "int", "4096", "The distance between entries of the index of offsets, in bytes.", only("4096")},
 		{"lattice.durability", "string", "fsync", "What an acknowledged record survives: fsync (a power cut), interval (a power cut, but for the last flush.ms), os (the end of the process).",
 			func(c *partition.Config, v string) (err error) {
 				c.Durability, err = signedlog.ParseDurability(v)
 				return err
 			}},
-		{"max.compaction.lag.ms", "long", strconv.FormatInt(math.MaxInt64, 10), "A compacted topic compacts a record at the latest this long after it was written, in ms.",
+		{"leader.replication.throttled.replicas", "list", "", "Replicas whose leaders are slowed down; this node is the only one, and nothing is replicated.", applyThrottle},
+		{"max.compaction.lag.ms", "long", never, "A compacted topic compacts a record at the latest this long after it was written, in ms.",
 			long(1, func(c *partition.Config, n int64) { c.MaxCompactionLag = millis(n) })},
 		{"max.message.bytes", "int", "1048588", "The largest record batch that is taken, in bytes.",
 			func(c *partition.Config, v string) error {
@@ -105,7 +127,7 @@ func topicConfigs() []topicConfig {
 			}},
 		{"message.timestamp.after.max.ms", "long", "3600000", "How far ahead of the node's clock a record's timestamp may be, in ms.",
 			long(0, func(c *partition.Config, n int64) { c.MaxFuture = millis(n) })},
-		{"message.timestamp.before.max.ms", "long", strconv.FormatInt(math.MaxInt64, 10), "How far behind the node's clock a record's timestamp may be, in ms.",
+		{"message.timestamp.before.max.ms", "long", never, "How far behind the node's clock a record's timestamp may be, in ms.",
 			long(0, func(c *partition.Config, n int64) { c.MaxPast = millis(n) })},
 		{"message.timestamp.type", "string", "CreateTime", "CreateTime keeps the producer's timestamps, LogAppendTime puts the node's.",
 			func(c *partition.Config, v string) error {
@@ -140,8 +162,11 @@ func topicConfigs() []topicConfig {
 				c.SegmentBytes = n
 				return nil
 			}},
+		{"segment.index.bytes", "int", "10485760", "The most that the index of one segment takes, in bytes; it never comes near the default.", long(10<<20, satisfied)},
+		{"segment.jitter.ms", "long", "0", "The most that is taken off segment.ms at random, in ms; here nothing is.", long(0, satisfied)},
 		{"segment.ms", "long", "604800000", "The age at which a segment is sealed though it is not full, in ms.",
 			long(1, func(c *partition.Config, n int64) { c.SegmentAge = millis(n) })},
+		{"unclean.leader.election.enable", "boolean", "false", "Whether a replica that lacks records may lead; this node has the only replicas, so none ever does.", oneOf("false", "true")},
 	}
 }
 
@@ -154,6 +179,36 @@ func millis(n int64) time.Duration {
 		return partition.MaxDuration
 	}
 	return time.Duration(n) * time.Millisecond
+}
+
+// applyCompression takes Kafka's names, of which two are not names of codecs.
+func applyCompression(c *partition.Config, v string) (err error) {
+	switch c.Recompress = v != "producer"; v {
+	case "producer":
+	case "uncompressed":
+		c.Codec = record.None
+	case "none": // Kafka has it for clients only
+		return fmt.Errorf("%q: want uncompressed, producer, gzip, snappy, lz4 or zstd", v)
+	default:
+		c.Codec, err = record.ParseCodec(v)
+	}
+	return err
+}
+
+// applyThrottle takes a list of partition:node, or * for all.
+func applyThrottle(_ *partition.Config, v string) error {
+	if v == "" || v == "*" {
+		return nil
+	}
+	for _, item := range strings.Split(v, ",") {
+		p, n, ok := strings.Cut(strings.TrimSpace(item), ":")
+		_, errP := strconv.ParseUint(p, 10, 31)
+		_, errN := strconv.ParseUint(n, 10, 31)
+		if !ok || errP != nil || errN != nil {
+			return fmt.Errorf("%q: want * or a list of PARTITION:NODE", v)
+		}
+	}
+	return nil
 }
 
 func applyCleanup(c *partition.Config, v string) error {
@@ -182,17 +237,25 @@ func parseConfig(defaults, set map[string]string) (partition.Config, error) {
 		}
 	}
 	for _, t := range table {
-		v, ok := set[t.name]
-		if !ok {
-			if v, ok = defaults[t.name]; !ok {
-				v = t.def
-			}
-		}
-		if err := t.apply(&c, v); err != nil {
+		if err := t.apply(&c, t.in(set, defaults)); err != nil {
 			return c, configError(t.name, "%w", err)
 		}
 	}
+	if n, ok := set["flush.messages"]; ok && n != never && c.Durability != signedlog.Fsync {
+		return c, configError("flush.messages", "%s: lattice.durability=%v counts no records; fsync syncs after each", n, c.Durability)
+	}
 	return c, nil
+}
+
+// in returns the value that is in force.
+func (t topicConfig) in(set, defaults map[string]string) string {
+	if v, ok := set[t.name]; ok {
+		return v
+	}
+	if v, ok := defaults[t.name]; ok {
+		return v
+	}
+	return t.def
 }
 
 // change applies changes to a topic's overrides and returns the new map.
@@ -218,13 +281,7 @@ func change(old map[string]string, defaults map[string]string, ch []ConfigChange
 		if table[i].kind != "list" {
 			return nil, configError(c.Name, "it is no list: %s does not apply", c.Op)
 		}
-		now, ok := out[c.Name]
-		if !ok {
-			if now, ok = defaults[c.Name]; !ok {
-				now = table[i].def
-			}
-		}
-		v, err := editList(now, c.Op, *c.Value)
+		v, err := editList(table[i].in(out, defaults), c.Op, *c.Value)
 		if err != nil {
 			return nil, configError(c.Name, "%w", err)
 		}
@@ -235,7 +292,10 @@ func change(old map[string]string, defaults map[string]string, ch []ConfigChange
 }
 
 func editList(now, op, arg string) (string, error) {
-	items := strings.Split(now, ",")
+	var items []string
+	if now != "" {
+		items = strings.Split(now, ",")
+	}
 	for _, a := range strings.Split(arg, ",") {
 		a = strings.TrimSpace(a)
 		switch i := slices.Index(items, a); {

@@ -36,8 +36,11 @@ it is neither served nor advertised: a request for another API or version closes
   transactions work as before KIP-890's second part.
 - One node: it is controller, coordinator of every group and transaction, and leader of every partition. The cluster id is the store's id, topic ids
   are topic incarnations, leader epochs are terms.
-- Record batches of magic 2 are stored and served as the producer compressed them (none, gzip, snappy, lz4, zstd). A produced
-  batch's offset and leader epoch are the node's to set.
+- Record batches of magic 2 are stored and served as the producer compressed them (none, gzip, snappy, lz4, zstd), unless the
+  topic's compression.type names another codec. A produced batch's offset and leader epoch are the node's to set.
+- Topic configs are taken where they are kept. Bounds on what a node alone never does, or does at once, are kept whatever they are
+  (file.delete.delay.ms, segment.jitter.ms, unclean.leader.election.enable, replication throttles); what it cannot keep is
+  refused by name with INVALID_CONFIG (min.insync.replicas above 1, preallocate, names that Kafka 4 has dropped).
 - Answers on one connection come in the order of its requests. Long polls and joins hold up the answers behind them, not the work.
 - An error of the disk, and damage of stored records, is KAFKA_STORAGE_ERROR. Damaged bytes are never the end of a whole answer:
   when they are met after the answer has begun, the connection closes, and the next fetch says so with an error.
