@@ -10,6 +10,7 @@
 # make gen          generated code; fails if that changes the tree
 # make bench        figures for this machine
 # make test-clients kcat, kafkajs and franz-go against a real node
+# make test-suites  peers' own test suites against real nodes (SUITES=kgo,sarama; RUN=kgo/tests/TestPing)
 # make nightly      what takes long
 # make cover        coverage by package, and cover.html
 
@@ -17,6 +18,7 @@ GO       ?= go
 PKG      ?= ./...
 ROUNDS   ?= 20
 FUZZTIME ?= 30s
+SUITES   ?= all
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
@@ -27,7 +29,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TOOLS       := $(CURDIR)/bin/tools
 
-.PHONY: build deps test check race race-node crash fuzz rewrite gen bench test-clients nightly cover clean
+.PHONY: build deps test check race race-node crash fuzz rewrite gen bench test-clients test-suites nightly cover clean
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/lattice ./cmd/lattice
@@ -75,6 +77,9 @@ bench: build
 test-clients: build
 	scripts/deps.sh
 	$(GO) test -count=1 -v ./test/...
+
+test-suites: build
+	RUN='$(RUN)' scripts/test-suites.sh '$(SUITES)'
 
 nightly: check race race-node test-clients
 	$(MAKE) crash ROUNDS=200

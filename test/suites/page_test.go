@@ -1,0 +1,103 @@
+package suites
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write docs/protocol/suites.md from the recorded results")
+
+const page = "../../docs/protocol/suites.md"
+
+// TestPage fails when the page is not what was recorded, when a suite was not
+// run in its present version, and when a test does not pass for no reason.
+func TestPage(t *testing.T) {
+	if *rewrite {
+		if err := os.WriteFile(page, []byte(render(t)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(have) != render(t) {
+		t.Errorf("%s is stale: make rewrite PKG=./test/suites", page)
+	}
+	for _, s := range roster() {
+		a := s.about()
+		got := recorded(t, a.name)
+		if got.Version != a.version || len(got.Tests) == 0 {
+			t.Errorf("%s %s: the results are of version %q; make test-suites SUITES=%s", a.name, a.version, got.Version, a.name)
+		}
+		for _, fault := range readReasons(t, a.name).faults(got) {
+			t.Errorf("%s: %s", a.name, fault)
+		}
+	}
+}
+
+// render makes the page.
+func render(t *testing.T) string {
+	var w strings.Builder
+	w.WriteString(`# The peers' own test suites
+
+What projects that write Kafka clients test them with, run against real nodes by ` + "`make test-suites`" + `: each test is a process
+of its own beside a fresh node. Made from ` + "`test/suites/results` and `test/suites/reasons`" + `; a run fails when a test that passed
+does not any more, and when one that does not pass has no reason here.
+
+| suite | version | run on | tests | pass | fail | skip |
+|---|---|---|---|---|---|---|
+`)
+	for _, s := range roster() {
+		a := s.about()
+		r := recorded(t, a.name)
+		pass, parts := r.count(passes)
+		fail, _ := r.count(fails)
+		skip, _ := r.count(skips)
+		more := ""
+		if parts > 0 {
+			more = fmt.Sprintf(" (and %d parts of them)", parts)
+		}
+		fmt.Fprintf(&w, "| %s | %s | %s | %d | %d%s | %d | %d |\n", a.title, a.version, r.Date, pass+fail+skip, pass, more, fail, skip)
+	}
+	for _, s := range roster() {
+		section(t, &w, s.about())
+	}
+	return w.String()
+}
+
+// section lists what does not pass in a suite, and why.
+func section(t *testing.T, w *strings.Builder, a about) {
+	r, why := recorded(t, a.name), readReasons(t, a.name)
+	fmt.Fprintf(w, "\n## %s\n\n%s\n", a.title, a.how)
+	list := func(title string, several bool) {
+		for _, test := range r.short() {
+			reason := why.of(test)
+			if why[test] == "" || strings.HasPrefix(reason, severalNodes) != several {
+				continue // a part of a test that is listed, or the other list's
+			}
+			if title != "" {
+				fmt.Fprintf(w, "\n%s\n\n", title)
+				title = ""
+			}
+			if several {
+				reason = strings.TrimPrefix(strings.TrimPrefix(reason, severalNodes), ": ")
+			}
+			if reason != "" {
+				reason = ": " + reason
+			}
+			fmt.Fprintf(w, "- `%s` %ss%s\n", test, r.Tests[test], reason)
+		}
+	}
+	list("What does not pass:", false)
+	list("What waits for stores on several nodes:", true)
+	if len(r.short()) == 0 {
+		w.WriteString("\nAll pass.\n")
+	}
+	if len(r.Again) > 0 {
+		fmt.Fprintf(w, "\nPassed at the second try: `%s`.\n", strings.Join(r.Again, "`, `"))
+	}
+}

@@ -1,0 +1,162 @@
+package suites
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lattice-log/lattice/internal/testkit/realnode"
+)
+
+// suiteDir returns where a suite is built and run: below bin, which git does not see.
+func suiteDir(t *testing.T, name string) string {
+	t.Helper()
+	dir := filepath.Join(realnode.Root(t), "bin", "suites", name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestBuild fetches and compiles. It is apart from TestRun, which has no network.
+func TestBuild(t *testing.T) {
+	for _, s := range selected(t) {
+		t.Run(s.about().name, func(t *testing.T) { s.build(t, suiteDir(t, s.about().name)) })
+	}
+}
+
+// TestRun runs suites that are built. When all tests of one were run it compares
+// them with the recorded results, and replaces these unless something is worse;
+// bin/suites/NAME/now.json has them in any case.
+func TestRun(t *testing.T) {
+	chosen := selected(t)
+	bin := realnode.Build(t)
+	for _, s := range chosen {
+		t.Run(s.about().name, func(t *testing.T) {
+			a := s.about()
+			r := &run{suite: s, bin: bin, dir: suiteDir(t, a.name), before: recorded(t, a.name)}
+			r.now = results{Version: a.version, Date: time.Now().UTC().Format(time.DateOnly), Tests: map[string]outcome{}}
+			r.all(t)
+		})
+	}
+}
+
+// run is one run of a suite.
+type run struct {
+	suite
+	bin, dir string
+	before   results
+
+	mu   sync.Mutex
+	done int // tests
+	now  results
+}
+
+func (r *run) all(t *testing.T) {
+	a := r.about()
+	tests := r.list(t, r.dir)
+	if len(tests) == 0 {
+		t.Fatal("the suite lists no tests")
+	}
+	t.Run("tests", func(t *testing.T) {
+		for _, test := range tests {
+			t.Run(test, func(t *testing.T) {
+				if !a.alone {
+					t.Parallel()
+				}
+				r.one(t, test)
+			})
+		}
+	})
+	if r.done < len(tests) {
+		return // -run left some out
+	}
+	r.now.write(t, filepath.Join(r.dir, "now.json"))
+	pass, _ := r.now.count(passes)
+	was, _ := r.before.count(passes)
+	t.Logf("%s %s: %d of %d pass, %d in the recorded results", a.title, a.version, pass, len(tests), was)
+	if r.before.Version == a.version {
+		for _, what := range r.before.worse(r.now) {
+			t.Errorf("worse: %s; see %s", what, filepath.Join(r.dir, "out"))
+		}
+	}
+	if t.Failed() {
+		return
+	}
+	r.now.write(t, resultsFile(a.name))
+	for _, fault := range readReasons(t, a.name).faults(r.now) {
+		t.Errorf("%s: %s", reasonsFile(a.name), fault)
+	}
+}
+
+// one runs a test, and again if that is worse than before: many suites give
+// their clients less time than a busy machine needs. The page names those tests.
+func (r *run) one(t *testing.T, test string) {
+	got := r.try(t, test)
+	again := r.before.Tests[test] == passes && got[test] != passes
+	if again {
+		t.Logf("%s: %s, once more", test, got[test])
+		got = r.try(t, test)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done++
+	for name, is := range got {
+		r.now.Tests[name] = is
+	}
+	if again && got[test] == passes {
+		r.now.Again = append(r.now.Again, test)
+	}
+	t.Logf("%s: %s", test, got[test])
+}
+
+func (r *run) try(t *testing.T, test string) map[string]outcome {
+	a := r.about()
+	data, err := os.MkdirTemp("", "suite-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(data)
+	n := realnode.Start(t, r.bin, data, a.node...)
+	defer n.Kill()
+	var printed bytes.Buffer
+	cmd := r.command(t, place{dir: r.dir, test: test, node: n})
+	cmd.Stdout, cmd.Stderr = &printed, &printed
+	ended := within(cmd, a.limit+10*time.Second)
+	if ended != nil {
+		fmt.Fprintf(&printed, "\n[%v]\n", ended)
+	}
+	fmt.Fprintf(&printed, "\n[the node:]\n%s", n.Log())
+	out := filepath.Join(r.dir, "out")
+	if err := os.MkdirAll(out, 0o755); err == nil {
+		err = os.WriteFile(filepath.Join(out, test+".log"), printed.Bytes(), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := r.read(test, printed.Bytes(), ended)
+	if got[test] == "" {
+		got[test] = fails
+	}
+	return got
+}
+
+// within runs a command for that long at most.
+func within(cmd *exec.Cmd, limit time.Duration) error {
+	cmd.WaitDelay = 5 * time.Second // for what it left running with its output
+	p, err := realnode.Spawn(cmd)
+	if err != nil {
+		return err
+	}
+	late := time.AfterFunc(limit, p.Kill)
+	defer late.Stop()
+	if err := p.Err(); err != nil {
+		return fmt.Errorf("the process: %w", err)
+	}
+	return nil
+}
