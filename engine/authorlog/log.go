@@ -30,6 +30,7 @@
 package authorlog
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -71,7 +72,9 @@ func Dir(fs disk.FS, dir string, w state.Writer) string {
 }
 
 // Name returns a writer's log's name in the origin of its checkpoints.
-func Name(w state.Writer) string { return w.Author.String() + "/" + strconv.FormatUint(w.Incarnation, 10) }
+func Name(w state.Writer) string {
+	return w.Author.String() + "/" + strconv.FormatUint(w.Incarnation, 10)
+}
 
 // List returns the writers that have a log below dir, ascending. Names that are no
 // writer's are passed over.
@@ -170,6 +173,12 @@ func (l *Log) Bounds() (first, last uint64) {
 	return uint64(start) + 1, uint64(end)
 }
 
+// Durable returns the last sequence number that is acknowledged at the log's level.
+func (l *Log) Durable() uint64 {
+	_, committed, _ := l.log.Bounds()
+	return uint64(committed)
+}
+
 // Append writes the entries that come next. It returns when they are written, not
 // durable: see Notify and Flush. After an error none of them counts. Errors: those
 // of sigchain.Chain.Check; Kind Storage; signedlog.ErrNeedsRepair.
@@ -246,14 +255,13 @@ func (l *Log) parse(seq uint64, frame []byte) (sigchain.Signed, error) {
 }
 
 // Scan calls f with the entries from sequence number from up to limit, both
-// included, in order. An entry's bytes are good until f returns. Errors are those
-// of Read, and f's.
+// included, in order. They are f's to keep. Errors are those of Read, and f's.
 func (l *Log) Scan(from, limit uint64, f func(sigchain.Signed) error) error {
 	if from == 0 {
 		from = 1
 	}
 	return l.log.Scan(int64(from-1), int64(limit), func(b signedlog.Block) error {
-		s, err := l.parse(uint64(b.Base)+1, b.Data)
+		s, err := l.parse(uint64(b.Base)+1, bytes.Clone(b.Data))
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -62,6 +63,9 @@ func (b *Batch) check(key []byte) bool {
 // batch is an error of Kind Invalid, and nothing is applied. Kind Storage: see the
 // package comment.
 func (d *DB) Commit(b *Batch, sync bool) error {
+	if sync && d.memoryOnly {
+		return lattice.E(lattice.Invalid, errors.New("commit: a store without a journal cannot sync a batch"))
+	}
 	if b.err != nil {
 		return fmt.Errorf("commit: %w", b.err)
 	}

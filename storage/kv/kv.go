@@ -23,6 +23,7 @@ import (
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/storage/disk"
@@ -39,9 +40,20 @@ type Options struct {
 	CacheBytes   int64        // default 8 MiB
 	ReserveBytes int64        // Commit refuses when less is free; default 32 MiB, negative: never
 	Logger       *slog.Logger // default: none
+
+	// NoJournal keeps batches in memory until a table of them is full, or Flush or
+	// Close. A crash then takes the newest batches, each wholly, and leaves the
+	// store as it was before them. For what can be made again. Commit takes no sync.
+	NoJournal bool
+	// MemoryBytes is how much is gathered before it is written to a table; default 2 MiB.
+	MemoryBytes int64
+	// Filters keeps 10 bits for each key, so that looking for one that is not
+	// there seldom reads a table.
+	Filters bool
 }
 
 const (
+	defaultMemory  = 2 << 20
 	defaultCache   = 8 << 20
 	defaultReserve = 32 << 20
 )
@@ -53,8 +65,10 @@ type DB struct {
 	db      *pebble.DB
 	reserve uint64
 	reading bool // opened to read: there is nothing to write out
-	failed  atomic.Pointer[error]
-	closed  atomic.Bool
+
+	memoryOnly bool // Options.NoJournal
+	failed     atomic.Pointer[error]
+	closed     atomic.Bool
 }
 
 var errClosed = lattice.E(lattice.Unavailable, errors.New("kv: closed"))
@@ -67,6 +81,9 @@ func Open(fs disk.FS, dir string, opt Options) (*DB, error) {
 	}
 	if opt.ReserveBytes == 0 {
 		opt.ReserveBytes = defaultReserve
+	}
+	if opt.MemoryBytes <= 0 {
+		opt.MemoryBytes = defaultMemory
 	}
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
@@ -81,7 +98,7 @@ func Open(fs disk.FS, dir string, opt Options) (*DB, error) {
 	if err != nil {
 		return nil, lattice.E(kindOf(err), fmt.Errorf("open kv %s: %w", dir, err))
 	}
-	d := &DB{fs: fs, dir: dir, db: db, reserve: uint64(max(opt.ReserveBytes, 0))}
+	d := &DB{fs: fs, dir: dir, db: db, reserve: uint64(max(opt.ReserveBytes, 0)), memoryOnly: opt.NoJournal}
 	if err := d.checkVersion(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open kv %s: %w", dir, err), db.Close())
 	}
@@ -91,17 +108,24 @@ func Open(fs disk.FS, dir string, opt Options) (*DB, error) {
 func openPebble(fs disk.FS, dir string, opt Options) (*pebble.DB, error) {
 	cache := pebble.NewCache(opt.CacheBytes)
 	defer cache.Unref()
-	return pebble.Open(dir, &pebble.Options{
-		FS:     fs,
-		Cache:  cache,
-		Logger: logger{opt.Logger},
+	o := &pebble.Options{
+		FS:         fs,
+		Cache:      cache,
+		Logger:     logger{opt.Logger},
+		DisableWAL: opt.NoJournal,
 		EventListener: &pebble.EventListener{DataCorruption: func(info pebble.DataCorruptionInfo) {
 			opt.Logger.Error("kv: damaged", "dir", dir, "info", info.String()) // the read that met it returns the error
 		}},
 		FormatMajorVersion: format,
-		MemTableSize:       2 << 20,
+		MemTableSize:       uint64(opt.MemoryBytes),
 		MaxOpenFiles:       128,
-	})
+	}
+	if opt.Filters {
+		for i := range o.Levels {
+			o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		}
+	}
+	return pebble.Open(dir, o)
 }
 
 // kindOf tells damage from a disk that fails.
@@ -125,7 +149,7 @@ func (d *DB) checkVersion() error {
 		if err := b.Set(versionKey(), []byte{Version}, nil); err != nil {
 			return lattice.E(lattice.Storage, err)
 		}
-		return d.commit(b, true)
+		return d.commit(b, !d.memoryOnly)
 	case len(v) != 1 || v[0] != Version:
 		return lattice.E(lattice.Unsupported, fmt.Errorf("layout version %x, this program reads %d", v, Version))
 	}
@@ -260,6 +284,21 @@ func (d *DB) Checkpoint(dir string) error {
 	}
 	if err := d.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
 		return lattice.E(kindOf(err), fmt.Errorf("checkpoint kv into %s: %w", dir, err))
+	}
+	return nil
+}
+
+// Flush writes everything committed to tables, durably. It is for stores without a
+// journal.
+func (d *DB) Flush() error {
+	if d.closed.Load() {
+		return errClosed
+	}
+	if err := d.Failed(); err != nil {
+		return lattice.E(lattice.Storage, fmt.Errorf("flush: the store failed before: %w", err))
+	}
+	if err := guard(d.db.Flush); err != nil {
+		return lattice.E(lattice.Storage, fmt.Errorf("flush kv %s: %w", d.dir, err))
 	}
 	return nil
 }

@@ -1,0 +1,380 @@
+package keyval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/engine/authorlog"
+	"github.com/lattice-log/lattice/engine/signedlog"
+)
+
+const (
+	// groupBytes is the size at which a group takes no further updates.
+	groupBytes = 1 << 20
+	// groupOps is the number of operations likewise.
+	groupOps = 100_000
+	// parentRoom is kept for an entry's parents, 80 bytes each.
+	parentRoom = 1 << 20
+	// sayEvery is how often a long fold says how far it is.
+	sayEvery = 5 * time.Second
+	// maxQueue bounds the groups that wait for the one being written.
+	maxQueue = 8
+	// retryEvery is how often a sync that failed is tried again.
+	retryEvery = 500 * time.Millisecond
+)
+
+// group is the updates that become one entry.
+type group struct {
+	id      uint64 // from 1, in order
+	seq     uint64 // of its entry
+	time    uint64 // likewise
+	parents []sigchain.Ref
+	ops     []sigchain.Op
+	bytes   int // of ops in the entry
+
+	done chan struct{}
+	err  error         // set before done closes
+	link sigchain.Link // likewise
+}
+
+// Ticket is a promise that what a transaction wrote, and what it read that was not
+// decided, will be decided. The zero Ticket is decided. Tickets may be copied;
+// one that was given later vouches for all that were given before.
+type Ticket struct{ g *group }
+
+// Wait waits until everything is durable at the store's level (nil), or has been
+// dropped: then the error says why, and nothing of it may be shown. An error of
+// ctx says nothing about the outcome.
+func (t Ticket) Wait(ctx context.Context) error {
+	if t.g == nil {
+		return nil
+	}
+	select {
+	case <-t.g.done:
+		return t.g.err
+	default:
+	}
+	select {
+	case <-t.g.done:
+		return t.g.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Done is closed when Wait would not block; nil when it never would have.
+func (t Ticket) Done() <-chan struct{} {
+	if t.g == nil {
+		return nil
+	}
+	return t.g.done
+}
+
+// View runs f on the state as it is now. The ticket is for what f saw of writes
+// that are not decided yet: wait for it before showing that to anybody.
+func (db *DB) View(f func(*Tx) error) (Ticket, error) {
+	db.mu.RLock()
+	defer db.mu.RUnlock()
+	if err := db.readable(); err != nil {
+		return Ticket{}, err
+	}
+	tx := Tx{db: db, now: db.o.Clock.Now().UnixMilli(), shared: true}
+	defer func() { tx.done = true }()
+	err := f(&tx)
+	return db.ticket(tx.group), err
+}
+
+// Update runs f, alone, on the state as it is now, and puts what it writes into
+// the group being built. An error of f undoes all it wrote, and is returned. f
+// runs once. Wait for the ticket before answering for what was written; the
+// effects are seen by later transactions at once, under a ticket of theirs.
+//
+// Errors of Kind Storage mean that nothing can be written now.
+func (db *DB) Update(f func(*Tx) error) (Ticket, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if err := db.admit(); err != nil {
+		return Ticket{}, err
+	}
+	db.updates++
+	tx := Tx{db: db, now: db.o.Clock.Now().UnixMilli()}
+	db.t.begin(&db.undo, db.updates)
+	err := errFailed // if f panics
+	defer func() {
+		tx.done = true
+		if err != nil {
+			db.t.rollback()
+			if tx.wrote > 0 {
+				g := db.building
+				clear(g.ops[tx.ops:])
+				g.ops, g.bytes = g.ops[:tx.ops], tx.bytes
+			}
+			return
+		}
+		db.t.undo = nil
+	}()
+	if err = f(&tx); err != nil {
+		return db.ticket(tx.group), err
+	}
+	if tx.wrote == 0 {
+		return db.ticket(tx.group), nil
+	}
+	db.kick()
+	return Ticket{db.building}, nil
+}
+
+// admit waits until there is room for an update, or says why there is none.
+func (db *DB) admit() error {
+	for {
+		if err := db.writable(); err != nil {
+			return err
+		}
+		full := db.building != nil && (db.building.bytes >= groupBytes || len(db.building.ops) >= groupOps)
+		switch {
+		case full && len(db.queue) < maxQueue:
+			db.queue = append(db.queue, db.building)
+			db.building = nil
+			continue
+		case !full && db.t.bytes < db.o.DirtyBytes:
+			return nil
+		}
+		db.kick()
+		db.room.Wait()
+	}
+}
+
+// openGroup begins a group if none is being built.
+func (db *DB) openGroup() error {
+	if db.building != nil {
+		return nil
+	}
+	t, err := db.o.Stamp()
+	if err != nil {
+		return fmt.Errorf("time of an entry: %w", err)
+	}
+	if t <= db.lastTime {
+		return lattice.E(lattice.Internal, fmt.Errorf("time of an entry: %d is not after %d", t, db.lastTime))
+	}
+	db.lastTime = t
+	db.lastGroup++
+	db.nextSeq++
+	db.building = &group{id: db.lastGroup, seq: db.nextSeq, time: t, parents: db.takeParents(), done: make(chan struct{})}
+	return nil
+}
+
+// ticket returns the ticket of a group by its number. db.mu is held, shared or not.
+func (db *DB) ticket(id uint64) Ticket {
+	if id <= db.decided {
+		return Ticket{}
+	}
+	if g := db.building; g != nil && g.id <= id {
+		return Ticket{g}
+	}
+	for i := len(db.queue) - 1; i >= 0; i-- {
+		if db.queue[i].id <= id {
+			return Ticket{db.queue[i]}
+		}
+	}
+	return Ticket{db.writing}
+}
+
+func (db *DB) kick() {
+	select {
+	case db.work <- struct{}{}:
+	default:
+	}
+}
+
+// Run commits groups, one at a time, until ctx ends; then it commits what is left
+// and returns nil. Without it no ticket is ever decided. See the package comment
+// for the steps.
+func (db *DB) Run(ctx context.Context) error {
+	rounds := make(chan struct{})
+	go func() {
+		defer close(rounds)
+		db.writeRounds()
+	}()
+	for stopping := false; ; {
+		g := db.take(stopping)
+		if g != nil {
+			db.commit(g)
+			continue
+		}
+		if stopping {
+			break
+		}
+		select {
+		case <-db.work:
+		case <-ctx.Done():
+			stopping = true
+		}
+	}
+	db.mu.Lock()
+	db.stopped = true
+	db.room.Broadcast()
+	db.mu.Unlock()
+	close(db.rounds)
+	<-rounds
+	return nil
+}
+
+// take returns the next group to commit, nil when there is none. What a failed
+// sync left behind is tried first.
+func (db *DB) take(stopping bool) *group {
+	if !stopping {
+		db.unstall()
+	}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	switch {
+	case len(db.queue) > 0:
+		db.writing = db.queue[0]
+		db.queue = append(db.queue[:0], db.queue[1:]...)
+	case db.building != nil && len(db.building.ops) > 0:
+		db.writing, db.building = db.building, nil
+	default:
+		db.gather(nil)
+		return nil
+	}
+	if db.building == nil && len(db.queue) == 0 {
+		// What the table holds now is the effects of this group and those before.
+		db.gather(db.writing)
+	}
+	db.room.Broadcast()
+	return db.writing
+}
+
+// commit makes a group's entry durable and decides it.
+func (db *DB) commit(g *group) {
+	written, err := db.write(g)
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if err != nil {
+		db.fail(g, written, err)
+		return
+	}
+	db.writing = nil
+	db.decided = g.id
+	db.tip(db.own).advance(g.link, g.time)
+	close(g.done)
+}
+
+// write signs, appends and syncs. written says that the entry may be in the log
+// in spite of the error.
+func (db *DB) write(g *group) (written bool, err error) {
+	l, err := db.ownLog()
+	if err != nil {
+		return false, err
+	}
+	prev, _ := l.Tip()
+	if prev.IsZero() {
+		prev = db.before
+	}
+	e, err := sigchain.Sign(db.o.Key, sigchain.Entry{
+		Store: db.o.Store, Incarnation: db.own.Incarnation, Seq: g.seq, Time: g.time, Prev: prev, Parents: g.parents, Ops: g.ops,
+	})
+	if err != nil {
+		return false, err
+	}
+	if err := l.Append(e); err != nil {
+		return false, err
+	}
+	g.link = e.Link()
+	if db.o.Durability == signedlog.Fsync {
+		return true, l.Flush()
+	}
+	l.Notify(g.seq, func(e error) { err = e }) // before it returns, at these levels
+	return true, err
+}
+
+// ownLog returns this incarnation's log. It is made by the first group, so that a
+// start that writes nothing leaves nothing behind. Only the committer calls it.
+func (db *DB) ownLog() (*authorlog.Log, error) {
+	if l := db.logs.get(db.own); l != nil {
+		return l, nil
+	}
+	return db.logs.open(db.own)
+}
+
+// fail drops g, everything that was built on it, and what the table holds beyond
+// the fold database, which it then reads from the logs again. db.mu is held.
+func (db *DB) fail(g *group, written bool, err error) {
+	err = fmt.Errorf("commit: %w", err)
+	db.o.Logger.Error("writes were dropped", "store", db.o.Store.Short(), "entry", g.seq, "err", err)
+	for db.flying != nil && db.flying.before(g) {
+		db.room.Wait() // it is being written, and what it holds counts
+	}
+	db.flying = nil // what it holds does not; whoever has it sees that its group failed
+	if written {
+		// Lost or kept, nobody knows: nothing more is written before a sync says.
+		db.stalled = err
+		db.o.Clock.AfterFunc(retryEvery, db.kick)
+	}
+	dead := append([]*group{g}, db.queue...)
+	if db.building != nil {
+		dead = append(dead, db.building)
+	}
+	db.writing, db.queue, db.building = nil, nil, nil
+	for _, x := range dead {
+		x.err = err
+		close(x.done)
+	}
+	db.decided = db.lastGroup
+	if rerr := db.reset(); rerr != nil {
+		db.broken = lattice.E(lattice.Storage, fmt.Errorf("the state could not be read again after a failed write: %w", rerr))
+		db.o.Logger.Error("the store needs to be opened again", "store", db.o.Store.Short(), "err", db.broken)
+	}
+	db.room.Broadcast()
+}
+
+// unstall tries the sync that failed again. If it succeeds, what was written and
+// reported as failed turns out to be there.
+func (db *DB) unstall() {
+	db.mu.RLock()
+	stalled := db.stalled != nil && db.broken == nil
+	db.mu.RUnlock()
+	if !stalled {
+		return
+	}
+	l := db.logs.get(db.own)
+	err := l.Flush()
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	switch {
+	case errors.Is(err, signedlog.ErrNeedsRepair):
+		db.broken = err
+	case err != nil:
+		db.o.Clock.AfterFunc(retryEvery, db.kick)
+		return
+	default:
+		db.stalled = nil
+		if err := db.catchUp(); err != nil {
+			db.broken = lattice.E(lattice.Storage, fmt.Errorf("read the log again: %w", err))
+		}
+	}
+	db.room.Broadcast()
+}
+
+// readable and writable say why the state cannot be read or written. db.mu is held.
+func (db *DB) readable() error {
+	if db.closed {
+		return ErrClosed
+	}
+	return nil
+}
+
+func (db *DB) writable() error {
+	switch {
+	case db.closed || db.stopped:
+		return ErrClosed
+	case db.broken != nil:
+		return db.broken
+	case db.stalled != nil:
+		return db.stalled
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+// Package keyval is one store's state on this node: signed entries in author logs,
+// folded into keys with heads, written by transactions.
+//
+//	<store>/authors/<author>/<incarnation>/   what is true (engine/authorlog)
+//	<store>/state/                            the fold of it (storage/kv): may be
+//	                                          deleted, and is then made again
+//
+// # Life of a write
+//
+//  1. Update runs the caller's function, alone. Each operation gets its dot, goes
+//     into the group being built, and changes the table in memory, which every
+//     later transaction sees. A crash leaves nothing of it.
+//  2. The committer (Run) takes the group and lets the next one build. It signs
+//     the group as one entry, whose parents are the folded tips of the other
+//     writers that have moved, and appends it to this incarnation's log, which the
+//     first entry makes. A crash may leave all of the entry or nothing.
+//  3. At level Fsync it syncs the log; at Interval and OS the log does that later.
+//     Then the tickets are decided, and whoever waited answers. A crash from here
+//     on leaves the write, at its level.
+//  4. What changed gathers in memory. In rounds it is written to the fold
+//     database, after the logs that it comes from are synced, each round in one
+//     batch with the positions up to which it has folded them. The database has
+//     no journal: the logs are its journal. A crash takes back whole rounds, and
+//     the next start folds the entries behind its positions again.
+//
+// If signing or appending fails (a full disk), the group and all that were built
+// on it are dropped: their tickets fail, and the table is made again from the fold
+// database and the logs. If the sync fails, the entry is lost or kept, nobody
+// knows: its writers hear an error, nothing is written before a later sync
+// succeeds, and then what was kept is folded. So a write whose ticket failed is
+// seen by nobody, or turns out to be there later; it never comes and goes.
+//
+// A reader may see what is not decided yet. Its ticket is then the one to wait for
+// before it shows that to anybody.
+//
+// # The fold database, version 1
+//
+// Keys begin with a letter. Numbers are big-endian where they must sort, else
+// unsigned varints (uv). An inner key is: map number uv, the key's bytes.
+//
+//	"v"                                  u8 version, store id 32
+//	"n" map name                         map number uv, keys uv
+//	"w" writer number u32                author 32, incarnation u64, then of the last
+//	                                     entry folded: seq u64, id 32, time u64
+//	"k" inner                            the key (below)
+//	"r" uv length of inner, inner, kind u8, sub     row
+//	"s" uv length of inner, inner, score 8, member  empty; a sorted set by score
+//	"x" at u64 (sign flipped), inner     empty; keys by when they expire
+//
+//	key:   flags u8: 1 register here, 2 register apart (as a row), 4 expiry, 8 subs
+//	       8:      numbers of fields, members, scored members, elements, uv each
+//	       2 or 8: what to cite to end all: uv n, then dots
+//	       4:      row of the expiry;  1: row of the register
+//	row:   uv n, then heads ascending: dot, time u64, payload
+//	dot:   writer number uv, seq uv, index uv
+//	payload: 0, length uv, bytes; or 1 (no base) or 2, base dot; then from and
+//	       count, zigzag
+//
+// Numbers of maps and writers are this database's own. It is not replicated,
+// signed or hashed: another version is another fold, made from the logs.
+package keyval
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/identity"
+	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/core/state"
+	"github.com/lattice-log/lattice/engine/signedlog"
+	"github.com/lattice-log/lattice/internal/tick"
+	"github.com/lattice-log/lattice/storage/disk"
+	"github.com/lattice-log/lattice/storage/kv"
+	"github.com/lattice-log/lattice/storage/segment"
+)
+
+// Options say how a store's state is opened. The first group is required.
+type Options struct {
+	FS          disk.FS
+	Dir         string // of the store; authors/ and state/ are made in it
+	Store       lattice.StoreID
+	Key         identity.Key // this node's
+	Incarnation uint64       // of this start, greater than any before
+	Clock       tick.Clock
+	Stamp       func() (uint64, error) // the next hybrid timestamp, greater than any before
+	Committer   *signedlog.Committer   // which somebody runs
+	Handles     *segment.Handles
+
+	Logger     *slog.Logger         // default: none
+	Durability signedlog.Durability // what a ticket vouches for; default Fsync
+	FlushEvery time.Duration        // how late a sync may be at level Interval; default 1 s
+	CacheBytes int64                // of keys and rows in memory that could be forgotten, about; default 64 MiB
+	BlockCache int64                // of the fold database's blocks in memory; default 32 MiB
+	DirtyBytes int64                // of changes in memory that are not in the fold database, about; default 32 MiB
+	RoundEvery time.Duration        // how old such changes get; default 500 ms
+}
+
+func (o *Options) fill() error {
+	if o.FS == nil || o.Dir == "" || o.Key.IsZero() || o.Incarnation == 0 || o.Clock == nil || o.Stamp == nil || o.Committer == nil || o.Handles == nil {
+		return lattice.E(lattice.Invalid, errors.New("keyval: file system, directory, key, incarnation, clock, timestamps, committer and handles are required"))
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	for _, x := range []struct {
+		v *time.Duration
+		d time.Duration
+	}{{&o.FlushEvery, time.Second}, {&o.RoundEvery, 500 * time.Millisecond}} {
+		if *x.v <= 0 {
+			*x.v = x.d
+		}
+	}
+	for _, x := range []struct {
+		v *int64
+		d int64
+	}{{&o.CacheBytes, 64 << 20}, {&o.BlockCache, 32 << 20}, {&o.DirtyBytes, 32 << 20}} {
+		if *x.v <= 0 {
+			*x.v = x.d
+		}
+	}
+	return nil
+}
+
+// DB is one store's open state. Safe for concurrent use.
+type DB struct {
+	o       Options
+	own     state.Writer // this incarnation
+	kv      *kv.DB
+	logs    *logs
+	writers *writers
+	work    chan struct{} // something for the committer, capacity 1
+	rounds  chan *round   // capacity 1
+
+	// mu is held shared by views, alone by updates and by whoever changes what is
+	// below. What the table says of itself is guarded by it too.
+	mu     sync.RWMutex
+	room   sync.Cond // mu: a group was taken, decided or dropped, a round written
+	t      *table
+	closed bool
+	// stopped says that Run has ended.
+	stopped bool
+	// stalled is why nothing is written until a sync succeeds; broken, until the
+	// store is opened again.
+	stalled, broken error
+
+	undo      undo
+	updates   uint64
+	lastGroup uint64 // number of the newest group
+	decided   uint64 // all groups up to it are decided. Invariant: decided <= lastGroup
+	nextSeq   uint64 // sequence number of the newest group's entry
+	lastTime  uint64 // greatest time of an entry folded or begun
+	building  *group // takes updates
+	queue     []*group
+	writing   *group // the committer has it
+
+	before sigchain.Link         // the author's last entry in an earlier incarnation
+	tips   map[state.Writer]*tip // what is folded
+	moved  map[state.Writer]bool // other writers that no entry has named since they moved
+
+	flying *round // being written, or waiting for its group
+	due    bool   // RoundEvery has passed
+	timer  bool
+}
+
+// tip is how far a writer is folded.
+type tip struct {
+	writerInfo
+	changed bool // since the last round
+}
+
+func (t *tip) advance(l sigchain.Link, time uint64) { t.tip, t.time, t.changed = l, time, true }
+
+// ErrClosed means that the state was closed, or that its Run has ended.
+var ErrClosed = lattice.E(lattice.Unavailable, errors.New("keyval: closed"))
+
+// Close writes what changed to the fold database, syncs and closes everything.
+// Call it after Run returned; tickets that are not decided fail.
+func (db *DB) Close() error {
+	db.mu.Lock()
+	if db.closed {
+		db.mu.Unlock()
+		return nil
+	}
+	db.closed = true
+	for _, g := range append(db.queue, db.writing, db.building) {
+		if g != nil {
+			g.err = ErrClosed
+			close(g.done)
+		}
+	}
+	undecided := db.building != nil || db.writing != nil || len(db.queue) > 0
+	db.queue, db.writing, db.building = nil, nil, nil
+	var err error
+	if !undecided && db.broken == nil && db.stalled == nil && len(db.t.dirty) > 0 {
+		err = db.writeRound(db.takeRound(nil))
+	}
+	db.mu.Unlock()
+	return errors.Join(err, db.kv.Close(), db.logs.close())
+}
+
+// Writer returns this node's writer in this incarnation.
+func (db *DB) Writer() state.Writer { return db.own }
+
+// Frontier returns how far the state has folded each writer.
+func (db *DB) Frontier() state.Frontier {
+	db.mu.RLock()
+	defer db.mu.RUnlock()
+	f := make(state.Frontier, len(db.tips))
+	for w, t := range db.tips {
+		if t.tip.Seq > 0 {
+			f[w] = t.tip.Seq
+		}
+	}
+	return f
+}
+
+// tip returns what is known of a writer. db.mu is held.
+func (db *DB) tip(w state.Writer) *tip {
+	t := db.tips[w]
+	if t == nil {
+		t = &tip{writerInfo: writerInfo{writer: w}}
+		db.tips[w] = t
+	}
+	return t
+}

@@ -1,0 +1,138 @@
+package keyval
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/core/state"
+	"github.com/lattice-log/lattice/engine/authorlog"
+)
+
+// logs are the author logs of the store that are open.
+type logs struct {
+	o *Options
+
+	mu   sync.Mutex
+	list map[state.Writer]*authorlog.Log
+}
+
+func (l *logs) dir() string { return l.o.FS.PathJoin(l.o.Dir, "authors") }
+
+func (l *logs) get(w state.Writer) *authorlog.Log {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.list[w]
+}
+
+// open returns a writer's log, opening or making it.
+func (l *logs) open(w state.Writer) (*authorlog.Log, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if x := l.list[w]; x != nil {
+		return x, nil
+	}
+	x, err := authorlog.Open(authorlog.Options{
+		FS: l.o.FS, Dir: l.dir(), Store: l.o.Store, Writer: w, Key: l.o.Key, Clock: l.o.Clock, Stamp: l.o.Stamp,
+		Committer: l.o.Committer, Handles: l.o.Handles, Logger: l.o.Logger,
+	}, authorlog.Settings{Durability: l.o.Durability, FlushEvery: l.o.FlushEvery})
+	if err != nil {
+		return nil, err
+	}
+	l.list[w] = x
+	return x, nil
+}
+
+// all returns the open logs, ascending by writer.
+func (l *logs) all() []*authorlog.Log {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := slices.Collect(maps.Values(l.list))
+	slices.SortFunc(out, func(a, b *authorlog.Log) int { return a.Writer().Compare(b.Writer()) })
+	return out
+}
+
+// flush makes durable what was appended to any log.
+func (l *logs) flush() error {
+	for _, x := range l.all() {
+		if err := x.Flush(); err != nil {
+			return fmt.Errorf("sync the log of %s: %w", authorlog.Name(x.Writer()), err)
+		}
+	}
+	return nil
+}
+
+func (l *logs) close() error {
+	var err error
+	for _, x := range l.all() {
+		err = errors.Join(err, x.Close())
+	}
+	return err
+}
+
+// feed reads one log in order, a piece at a time.
+type feed struct {
+	log  *authorlog.Log
+	next uint64 // sequence number behind what is in buf
+	last uint64 // where it ends
+	buf  []sigchain.Signed
+}
+
+const (
+	feedBytes   = 4 << 20 // of all feeds of a replay together
+	feedEntries = 4096    // of one
+)
+
+// fill reads on, if the feed has nothing left; share is how many bytes it may
+// hold, one entry aside.
+func (f *feed) fill(share int) error {
+	if len(f.buf) > 0 || f.next > f.last {
+		return nil
+	}
+	f.buf = f.buf[:0:0]
+	size := 0
+	errEnough := errors.New("enough")
+	err := f.log.Scan(f.next, f.last, func(s sigchain.Signed) error {
+		if size > 0 && size+len(s.Bytes()) > share || len(f.buf) == feedEntries {
+			return errEnough
+		}
+		size += len(s.Bytes())
+		f.buf = append(f.buf, s)
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return err
+	}
+	if len(f.buf) == 0 {
+		return fmt.Errorf("entries %d to %d of %s are not there", f.next, f.last, authorlog.Name(f.log.Writer()))
+	}
+	f.next = f.buf[len(f.buf)-1].Seq + 1
+	return nil
+}
+
+// mergeLogs yields the entries of all feeds, each log's in order, earlier times
+// first: an entry is later than all it depends on.
+func mergeLogs(feeds []*feed, yield func(sigchain.Signed) error) error {
+	for {
+		var first *feed
+		for _, f := range feeds {
+			if err := f.fill(feedBytes / len(feeds)); err != nil {
+				return err
+			}
+			if len(f.buf) > 0 && (first == nil || f.buf[0].Time < first.buf[0].Time) {
+				first = f
+			}
+		}
+		if first == nil {
+			return nil
+		}
+		e := first.buf[0]
+		first.buf = first.buf[1:]
+		if err := yield(e); err != nil {
+			return err
+		}
+	}
+}

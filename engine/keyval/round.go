@@ -1,0 +1,305 @@
+package keyval
+
+import (
+	"fmt"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/state"
+	"github.com/lattice-log/lattice/engine/signedlog"
+	"github.com/lattice-log/lattice/storage/kv"
+)
+
+// round is what goes into the fold database in one batch: everything that changed
+// since the round before, as it was when group had been built, and how far each
+// writer had been folded then.
+type round struct {
+	n     uint64
+	group *group // must be durable first; nil: everything is
+	keys  []takenKey
+	subs  []takenSub
+	maps  []takenMap
+	tips  []writerInfo
+}
+
+type takenKey struct {
+	e     *entry
+	k     keyState
+	wiped [state.Kinds]bool
+}
+
+type takenSub struct {
+	s   *sub
+	row state.Row
+}
+
+type takenMap struct {
+	m   *mapInfo
+	len int64
+}
+
+// before reports whether everything in r was decided before g.
+func (r *round) before(g *group) bool { return r.group == nil || r.group.id < g.id }
+
+const (
+	// roundItems is how many changed keys and rows make a round.
+	roundItems = 16_384
+	// roundParts of DirtyBytes likewise.
+	roundParts = 4
+)
+
+// gather hands a round to the goroutine that writes them, if there is one to be
+// written and none under way. What the table holds must be the effects of g and
+// what was decided before, nil for just that. db.mu is held.
+func (db *DB) gather(g *group) {
+	if len(db.t.dirty) == 0 || db.flying != nil || db.broken != nil {
+		return
+	}
+	if len(db.t.dirty) < roundItems && db.t.bytes < db.o.DirtyBytes/roundParts && !db.due {
+		if !db.timer {
+			db.timer = true
+			db.o.Clock.AfterFunc(db.o.RoundEvery, func() {
+				db.mu.Lock()
+				db.due, db.timer = true, false
+				db.mu.Unlock()
+				db.kick()
+			})
+		}
+		return
+	}
+	db.due = false
+	db.flying = db.takeRound(g)
+	db.rounds <- db.flying // has room: there is one at a time
+}
+
+// takeRound collects what changed, and begins the next round.
+func (db *DB) takeRound(g *group) *round {
+	t := db.t
+	r := &round{n: t.round, group: g}
+	for _, it := range t.dirty {
+		if s := it.s; s != nil {
+			if s.dirty == r.n && s.taken != r.n && s.attached() {
+				s.taken = r.n
+				r.subs = append(r.subs, takenSub{s, s.row})
+			}
+			continue
+		}
+		e := it.e
+		if e.dirty != r.n || e.taken == r.n {
+			continue
+		}
+		e.taken = r.n
+		k := takenKey{e: e, k: e.keyState}
+		for _, kind := range subKinds {
+			k.wiped[kind] = e.subs[kind] != nil && e.subs[kind].wiped == r.n
+		}
+		r.keys = append(r.keys, k)
+	}
+	for _, m := range t.byID {
+		if m.dirty == r.n {
+			r.maps = append(r.maps, takenMap{m, m.len})
+		}
+	}
+	for _, w := range db.tips {
+		if w.changed {
+			w.changed = false
+			r.tips = append(r.tips, w.writerInfo)
+		}
+	}
+	t.round++
+	t.bytes = 0
+	clear(t.dirty)
+	t.dirty = t.dirty[:0]
+	return r
+}
+
+// writeRounds writes rounds until there will be no more.
+func (db *DB) writeRounds() {
+	for r := range db.rounds {
+		if r.group != nil {
+			<-r.group.done
+			if r.group.err != nil {
+				continue // its effects were dropped
+			}
+		}
+		err := db.writeRound(r)
+		db.mu.Lock()
+		db.endRound(r, err)
+		db.mu.Unlock()
+	}
+}
+
+// endRound notes that r is in the fold database, or that nothing can be. db.mu is
+// held.
+func (db *DB) endRound(r *round, err error) {
+	if err != nil {
+		db.broken = lattice.E(lattice.Storage, fmt.Errorf("write to the fold database: %w", err))
+		db.o.Logger.Error("the store takes no writes until it is opened again", "store", db.o.Store.Short(), "err", db.broken)
+	} else {
+		db.t.written(r)
+	}
+	db.flying = nil
+	db.kick()
+	db.room.Broadcast()
+}
+
+// writeRound writes one batch: effects and positions, all or nothing. What it
+// holds is in the logs, and is made durable there first: a fold database is never
+// ahead of them.
+func (db *DB) writeRound(r *round) error {
+	if db.o.Durability != signedlog.Fsync {
+		if err := db.logs.flush(); err != nil {
+			return err
+		}
+	}
+	b := db.kv.Batch()
+	for i := range r.keys {
+		if err := db.writeKey(b, &r.keys[i]); err != nil {
+			return err
+		}
+	}
+	for _, s := range r.subs {
+		db.writeSub(b, s)
+	}
+	for _, m := range r.maps {
+		x := mapInfo{id: m.m.id, len: m.len}
+		b.Set(append([]byte{tagMap}, m.m.name...), x.appendTo(nil))
+	}
+	if r.group != nil {
+		x := writerInfo{writer: db.own, tip: r.group.link, time: r.group.time}
+		r.tips = append(r.tips, x)
+	}
+	seen := make(map[uint32]bool, len(r.tips))
+	for _, w := range r.tips {
+		n := db.writers.number(w.writer)
+		seen[n] = true
+		b.Set(writerKey(n), w.appendTo(nil))
+	}
+	// Numbers that rows use and nothing was folded of since.
+	list := *db.writers.list.Load()
+	for n := db.writers.saved; n < len(list); n++ {
+		if !seen[uint32(n)] {
+			w := writerInfo{writer: list[n]}
+			b.Set(writerKey(uint32(n)), w.appendTo(nil))
+		}
+	}
+	if err := db.kv.Commit(b, false); err != nil {
+		return err
+	}
+	db.writers.saved = len(list)
+	return nil
+}
+
+// wipeMax is how many rows are deleted one by one rather than as a range: ranges
+// that were deleted slow down reads until they are compacted away.
+const wipeMax = 64
+
+func (db *DB) writeKey(b *kv.Batch, x *takenKey) error {
+	e := x.e
+	for _, k := range subKinds {
+		if !x.wiped[k] {
+			continue
+		}
+		if err := db.deleteAll(b, rowPrefix(nil, e.inner, k)); err != nil {
+			return err
+		}
+		if k == state.Scored {
+			if err := db.deleteAll(b, scorePrefix(nil, e.inner)); err != nil {
+				return err
+			}
+		}
+	}
+	at, expires := x.k.expiresAt()
+	if e.expires && (!expires || at != e.expireAt) {
+		b.Delete(expiryKey(nil, e.expireAt, e.inner))
+	}
+	if expires && (!e.expires || at != e.expireAt) {
+		b.Set(expiryKey(nil, at, e.inner), nil)
+	}
+	apart := len(x.k.register) > 0 && x.k.apart()
+	if e.apart && !apart {
+		b.Delete(rowPrefix(nil, e.inner, state.Register))
+	}
+	if apart {
+		b.Set(rowPrefix(nil, e.inner, state.Register), db.t.codec.appendRow(nil, x.k.register))
+	}
+	switch {
+	case !x.k.absent():
+		b.Set(recordKey(nil, e.inner), db.t.codec.appendKey(nil, &x.k))
+	case e.stored:
+		b.Delete(recordKey(nil, e.inner))
+	}
+	return nil
+}
+
+// deleteAll deletes what begins with prefix.
+func (db *DB) deleteAll(b *kv.Batch, prefix []byte) error {
+	it, err := db.kv.Iter(prefix)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for ok := it.First(); ok && n <= wipeMax; ok = it.Next() {
+		n++
+	}
+	if n > wipeMax {
+		b.DeletePrefix(prefix)
+		return it.Close()
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		b.Delete(it.Key())
+	}
+	return it.Close()
+}
+
+func (db *DB) writeSub(b *kv.Batch, x takenSub) {
+	s := x.s
+	key := append(rowPrefix(nil, s.e.inner, s.kind), s.name...)
+	score, scored := scoreOf(s.kind, x.row)
+	if s.scored && (!scored || score != s.score) {
+		b.Delete(append(scorePrefix(nil, s.e.inner), scoreKey(s.score, s.name)...))
+	}
+	if scored && (!s.scored || score != s.score) {
+		b.Set(append(scorePrefix(nil, s.e.inner), scoreKey(score, s.name)...), nil)
+	}
+	switch {
+	case len(x.row) > 0:
+		b.Set(key, db.t.codec.appendRow(nil, x.row))
+	case s.stored:
+		b.Delete(key)
+	}
+}
+
+// written notes that a round is in the fold database. DB.mu is held.
+func (t *table) written(r *round) {
+	for i := range r.keys {
+		x := &r.keys[i]
+		e := x.e
+		e.stored = !x.k.absent()
+		e.apart = len(x.k.register) > 0 && x.k.apart()
+		e.expireAt, e.expires = x.k.expiresAt()
+		if e.dirty == r.n {
+			e.dirty = 0
+		}
+		for _, k := range subKinds {
+			if rows := e.subs[k]; rows != nil && rows.wiped == r.n {
+				rows.wiped = 0
+			}
+		}
+		switch {
+		case e.stored:
+			e.m.created.remove(e.name)
+		case !e.absent():
+			e.m.created.set(e.name, e)
+		}
+	}
+	for _, x := range r.subs {
+		s := x.s
+		t.unlist(s)
+		s.stored = len(x.row) > 0
+		s.score, s.scored = scoreOf(s.kind, x.row)
+		if s.dirty == r.n {
+			s.dirty = 0
+		}
+		t.list(s)
+	}
+}

@@ -1,0 +1,199 @@
+package keyval
+
+import (
+	"errors"
+	"fmt"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/core/state"
+	"github.com/lattice-log/lattice/engine/structs"
+)
+
+// Tx is one transaction's view of the state. It is good until the function that
+// it was given to returns, and for that function's goroutine alone.
+type Tx struct {
+	db     *DB
+	now    int64
+	shared bool // others are reading too; it cannot write
+	done   bool
+
+	group uint64 // the newest group whose effects it saw
+	wrote int    // operations
+	ops   int    // of the group when it began
+	bytes int    // likewise
+	inner []byte // scratch
+}
+
+var _ structs.Rows = (*Tx)(nil)
+
+var (
+	// ErrReadOnly means a write in a View. Kind Invalid.
+	ErrReadOnly = lattice.E(lattice.Invalid, errors.New("keyval: a view cannot write"))
+	// ErrEnded means that a Tx was used after its function returned. Kind Invalid.
+	ErrEnded = lattice.E(lattice.Invalid, errors.New("keyval: the transaction has ended"))
+	// ErrTooLarge means that an Update's operations are more than MaxUpdate bytes.
+	// Kind TooLarge.
+	ErrTooLarge = lattice.E(lattice.TooLarge, fmt.Errorf("keyval: the operations of one update are larger than %d bytes, which is what fits a signed entry: write less at once", MaxUpdate))
+)
+
+// Now returns the wall clock in ms since 1970, fixed for the transaction.
+func (tx *Tx) Now() int64 { return tx.now }
+
+// Writer returns whose dots Put gives: this node's, in this incarnation.
+func (tx *Tx) Writer() state.Writer { return tx.db.own }
+
+// entry finds a key. nil: its map does not exist.
+func (tx *Tx) entry(name string, key []byte) (*entry, error) {
+	if tx.done {
+		return nil, ErrEnded
+	}
+	m := tx.db.t.mapOf(name, false)
+	if m == nil {
+		return nil, nil
+	}
+	tx.inner = appendInner(tx.inner[:0], m, key)
+	e, err := tx.db.t.find(m, tx.inner, len(tx.inner)-len(key), tx.shared)
+	if err == nil {
+		tx.group = max(tx.group, e.group)
+	}
+	return e, err
+}
+
+// Key returns what is known of a key; see structs.Rows.
+func (tx *Tx) Key(m string, key []byte) (structs.Key, error) {
+	e, err := tx.entry(m, key)
+	if e == nil || err != nil {
+		return structs.Key{}, err
+	}
+	return e.key(e.version), nil
+}
+
+func (k *keyState) key(version uint64) structs.Key {
+	return structs.Key{Counts: k.counts, Seen: k.seen, Expiry: k.expiry, Version: version}
+}
+
+// Row returns the row at a; see structs.Rows.
+func (tx *Tx) Row(a state.Address) (state.Row, error) {
+	e, err := tx.entry(a.Map, a.Key)
+	if e == nil || err != nil || a.Kind >= state.Kinds || e.counts[a.Kind] == 0 {
+		return nil, err
+	}
+	switch a.Kind {
+	case state.Register:
+		return e.register, nil
+	case state.Expiry:
+		return e.expiry, nil
+	}
+	s, err := tx.db.t.findSub(e, a.Kind, a.Sub, tx.shared)
+	if err != nil {
+		return nil, err
+	}
+	return s.row, nil
+}
+
+// Scan yields the rows of one kind of a key in order; see structs.Rows.
+func (tx *Tx) Scan(m string, key []byte, k state.Kind, from []byte, reverse bool, yield func(sub []byte, r state.Row) bool) error {
+	e, err := tx.entry(m, key)
+	if e == nil || err != nil || k >= state.Kinds {
+		return err
+	}
+	return tx.db.t.scan(e, k, from, reverse, tx.shared, yield)
+}
+
+// Scores yields a sorted set's members by score; see structs.Rows.
+func (tx *Tx) Scores(m string, key []byte, score state.Score, member []byte, reverse bool, yield func(s state.Score, member []byte) bool) error {
+	e, err := tx.entry(m, key)
+	if e == nil || err != nil {
+		return err
+	}
+	return tx.db.t.scores(e, score, member, reverse, tx.shared, yield)
+}
+
+// Keys yields the keys of a map in order; see structs.Rows.
+func (tx *Tx) Keys(m string, from []byte, yield func(key []byte, k structs.Key) bool) error {
+	if tx.done {
+		return ErrEnded
+	}
+	info := tx.db.t.mapOf(m, false)
+	if info == nil {
+		return nil
+	}
+	tx.group = max(tx.group, tx.db.lastGroup) // what is not there was perhaps only just deleted
+	return tx.db.t.keys(info, from, tx.shared, func(key []byte, k *keyState, version uint64) bool {
+		return yield(key, k.key(version))
+	})
+}
+
+// Len returns the number of keys of a map; see structs.Rows.
+func (tx *Tx) Len(m string) (int64, error) {
+	if tx.done {
+		return 0, ErrEnded
+	}
+	info := tx.db.t.mapOf(m, false)
+	if info == nil {
+		return 0, nil
+	}
+	tx.group = max(tx.group, tx.db.lastGroup)
+	return info.len, nil
+}
+
+// Put makes a head and returns its dot; see structs.Rows.
+func (tx *Tx) Put(a state.Address, p state.Payload, supersedes []state.Dot, under state.Dot) (state.Dot, error) {
+	p.Bytes = append([]byte(nil), p.Bytes...) // the row keeps it
+	return tx.issue(&state.Put{Address: a, Payload: p, Supersedes: supersedes, Under: under})
+}
+
+// End ends what cites cover in a scope; see structs.Rows.
+func (tx *Tx) End(a state.Address, s state.Scope, cites state.Cites) error {
+	_, err := tx.issue(&state.End{Address: a, Scope: s, Cites: cites})
+	return err
+}
+
+// Expire makes the head of an expiry; see structs.Rows.
+func (tx *Tx) Expire(m string, key []byte, x state.Expiring, supersedes []state.Dot) error {
+	_, err := tx.issue(&state.Expire{Map: m, Key: key, Expiring: x, Supersedes: supersedes})
+	return err
+}
+
+// issue adds an operation to the group, and applies it.
+func (tx *Tx) issue(op state.Op) (state.Dot, error) {
+	switch {
+	case tx.done:
+		return state.Dot{}, ErrEnded
+	case tx.shared:
+		return state.Dot{}, ErrReadOnly
+	}
+	db := tx.db
+	enc, err := op.Encode(db.own)
+	if err != nil {
+		return state.Dot{}, err
+	}
+	if tx.wrote == 0 {
+		if err := db.openGroup(); err != nil {
+			return state.Dot{}, err
+		}
+		tx.ops, tx.bytes = len(db.building.ops), db.building.bytes
+	}
+	g := db.building
+	size := opOverhead + len(enc.Body)
+	if g.bytes+size-tx.bytes > MaxUpdate {
+		return state.Dot{}, ErrTooLarge
+	}
+	d := state.Dot{Writer: db.own, Seq: g.seq, Index: uint32(len(g.ops))}
+	tx.wrote++
+	if err := db.t.apply(op, d, g.time, g.id); err != nil {
+		return state.Dot{}, fmt.Errorf("apply an operation: %w", err)
+	}
+	g.ops = append(g.ops, enc)
+	g.bytes += size
+	return d, nil
+}
+
+// opOverhead is what an operation takes in an entry besides its body.
+const opOverhead = 6
+
+// MaxUpdate is the most that one Update's operations may take, in bytes: an
+// entry's limit, less what the group before it in the same entry may take, and
+// room for parents.
+const MaxUpdate = sigchain.MaxSize - groupBytes - parentRoom

@@ -1,0 +1,50 @@
+package keyval
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/lattice-log/lattice/core/state"
+)
+
+// writers gives writers the small numbers that stand for them in this fold
+// database. A number once given stays. Safe for concurrent use; reading takes no
+// lock.
+type writers struct {
+	list atomic.Pointer[[]state.Writer] // by number
+
+	mu  sync.Mutex
+	num map[state.Writer]uint32
+	// saved is how many of the list the fold database knows. Owned by whoever
+	// writes to it.
+	saved int
+}
+
+func newWriters() *writers {
+	w := &writers{num: map[state.Writer]uint32{}}
+	w.list.Store(&[]state.Writer{})
+	return w
+}
+
+// number returns a writer's number, and gives it one if it has none.
+func (w *writers) number(x state.Writer) uint32 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, ok := w.num[x]
+	if !ok {
+		list := append(*w.list.Load(), x) // readers see the old length
+		n = uint32(len(list) - 1)
+		w.num[x] = n
+		w.list.Store(&list)
+	}
+	return n
+}
+
+// writer returns whose number n is.
+func (w *writers) writer(n uint64) (state.Writer, bool) {
+	list := *w.list.Load()
+	if n >= uint64(len(list)) {
+		return state.Writer{}, false
+	}
+	return list[n], true
+}
