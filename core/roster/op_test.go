@@ -1,0 +1,144 @@
+package roster
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"testing"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/sigchain"
+)
+
+func goldenOps(t testing.TB) map[string]sigchain.Op {
+	member, err1 := Member{lattice.AuthorID{0xa1, 31: 0xaf}, Writer}.Op()
+	remove, err2 := Remove{lattice.AuthorID{0xa1, 31: 0xaf}, []sigchain.Link{
+		{Incarnation: 7, Seq: 41, ID: lattice.Hash{1, 31: 2}}, {Incarnation: 1 << 60, Seq: 1, ID: lattice.Hash{3, 31: 4}},
+	}}.Op()
+	nothing, err3 := Remove{Author: lattice.AuthorID{0xa1, 31: 0xaf}}.Op()
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	return map[string]sigchain.Op{"member": member, "remove": remove, "remove wholly": nothing}
+}
+
+const golden = `
+member 3
+  version         01
+  author          a1000000000000000000000000000000000000000000000000000000000000af
+  role            02
+remove 4
+  version         01
+  author          a1000000000000000000000000000000000000000000000000000000000000af
+  cuts            00000002
+  incarnation     0000000000000007
+  sequence        0000000000000029
+  id              0100000000000000000000000000000000000000000000000000000000000002
+  incarnation     1000000000000000
+  sequence        0000000000000001
+  id              0300000000000000000000000000000000000000000000000000000000000004
+remove wholly 4
+  version         01
+  author          a1000000000000000000000000000000000000000000000000000000000000af
+  cuts            00000000
+`
+
+// TestGoldenBytes pins operations as they were first signed. If a case changes,
+// the design is wrong, not the test.
+func TestGoldenBytes(t *testing.T) {
+	got := map[string][]byte{}
+	kinds := map[string]string{}
+	var name string
+	for line := range strings.Lines(golden) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 0:
+		case !strings.HasPrefix(line, " "):
+			name = strings.Join(fields[:len(fields)-1], " ")
+			kinds[name] = fields[len(fields)-1]
+		default:
+			b, err := hex.DecodeString(fields[len(fields)-1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[name] = append(got[name], b...)
+		}
+	}
+	ops := goldenOps(t)
+	if len(got) != len(ops) {
+		t.Errorf("%d are frozen, %d known", len(got), len(ops))
+	}
+	for name, op := range ops {
+		if !bytes.Equal(op.Body, got[name]) || kinds[name] != string('0'+rune(op.Kind)) {
+			t.Errorf("%s: now kind %d, %x; frozen kind %s, %x", name, op.Kind, op.Body, kinds[name], got[name])
+		}
+	}
+}
+
+// FuzzOps checks, for any body: no panic; what parses encodes back to the bytes
+// it came from; an error is one of those promised.
+func FuzzOps(f *testing.F) {
+	for _, op := range goldenOps(f) {
+		f.Add(op.Kind, op.Body)
+	}
+	f.Fuzz(func(t *testing.T, kind uint16, body []byte) {
+		op := sigchain.Op{Kind: kind, Body: body}
+		promised := func(err error) bool { return errors.Is(err, ErrOp) || errors.Is(err, sigchain.ErrVersion) }
+		if m, err := ParseMember(op); err == nil {
+			if again, err := m.Op(); err != nil || !bytes.Equal(again.Body, body) {
+				t.Fatalf("member %x encodes back as %x, %v", body, again.Body, err)
+			}
+		} else if !promised(err) {
+			t.Fatalf("member %x: %v", body, err)
+		}
+		if r, err := ParseRemove(op); err == nil {
+			if again, err := r.Op(); err != nil || !bytes.Equal(again.Body, body) {
+				t.Fatalf("remove %x encodes back as %x, %v", body, again.Body, err)
+			}
+		} else if !promised(err) {
+			t.Fatalf("remove %x: %v", body, err)
+		}
+	})
+}
+
+func TestRefused(t *testing.T) {
+	link := func(inc, seq uint64) sigchain.Link {
+		return sigchain.Link{Incarnation: inc, Seq: seq, ID: lattice.Hash{1}}
+	}
+	for what, err := range map[string]error{
+		"no role":              second(Member{Role: None}.Op()),
+		"an unknown role":      second(Member{Role: 5}.Op()),
+		"a cut at sequence 0":  second(Remove{Cut: []sigchain.Link{link(1, 0)}}.Op()),
+		"a cut without id":     second(Remove{Cut: []sigchain.Link{{Incarnation: 1, Seq: 1}}}.Op()),
+		"cuts out of order":    second(Remove{Cut: []sigchain.Link{link(2, 1), link(1, 1)}}.Op()),
+		"two cuts of one":      second(Remove{Cut: []sigchain.Link{link(2, 1), link(2, 2)}}.Op()),
+		"another kind":         second(ParseMember(sigchain.Op{Kind: KindRemove, Body: []byte{1}})),
+		"no body":              second(ParseRemove(sigchain.Op{Kind: KindRemove})),
+		"a member that ends":   second(ParseMember(sigchain.Op{Kind: KindMember, Body: make([]byte, 1)[:1]})),
+		"a remove that ends":   second(ParseRemove(sigchain.Op{Kind: KindRemove, Body: append([]byte{1}, make([]byte, 35)...)})),
+		"more cuts than there": second(ParseRemove(sigchain.Op{Kind: KindRemove, Body: append(append([]byte{1}, make([]byte, 32)...), 0xff, 0xff, 0xff, 0xff)})),
+	} {
+		if !errors.Is(err, ErrOp) && !errors.Is(err, sigchain.ErrVersion) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := ParseMember(sigchain.Op{Kind: KindMember, Body: make([]byte, 34)}); !errors.Is(err, sigchain.ErrVersion) {
+		t.Errorf("version 0: %v", err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestRoleNames(t *testing.T) {
+	for _, r := range []Role{Reader, Writer, Admin, Owner} {
+		if back, err := ParseRole(r.String()); err != nil || back != r {
+			t.Errorf("%s: %v, %v", r, back, err)
+		}
+	}
+	for _, s := range []string{"", "none", "king", "role 7"} {
+		if _, err := ParseRole(s); lattice.KindOf(err) != lattice.Invalid {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+}
