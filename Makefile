@@ -8,7 +8,9 @@
 # make fuzz         every fuzz target for FUZZTIME (30s); PKG=./core/record for one package
 # make rewrite      golden files and transcripts of PKG, to be read as a diff
 # make gen          generated code; fails if that changes the tree
-# make bench        figures for this machine
+# make bench        Lattice beside its peers on this machine, into docs/benchmarks.md (BENCH='-without kafka' and other flags)
+# make bench-short  the same in a few minutes, to check the program; prints only
+# make bench-go     Go benchmarks of the parts
 # make test-clients kcat, kafkajs and franz-go against a real node
 # make test-suites  peers' own test suites against real nodes (SUITES=kgo,sarama; RUN=kgo/tests/TestPing)
 # make nightly      what takes long
@@ -29,7 +31,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TOOLS       := $(CURDIR)/bin/tools
 
-.PHONY: build deps test check race race-node crash fuzz rewrite gen bench test-clients test-suites nightly cover clean
+.PHONY: build deps test check race race-node crash fuzz rewrite gen bench bench-short bench-go test-clients test-suites nightly cover clean
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/lattice ./cmd/lattice
@@ -72,7 +74,13 @@ gen:
 	git diff --exit-code
 
 bench: build
-	scripts/bench.sh
+	scripts/bench.sh -page $(CURDIR)/docs/benchmarks.md -json $(CURDIR)/bin/bench.json $(BENCH)
+
+bench-short: build
+	scripts/bench.sh -short -command 'make bench-short' -json $(CURDIR)/bin/bench-short.json $(BENCH)
+
+bench-go:
+	$(GO) test -run '^$$' -bench . -benchmem ./core/... ./storage/... ./engine/... ./front/... | grep -v '^?'
 
 test-clients: build
 	scripts/deps.sh

@@ -1,27 +1,34 @@
 #!/bin/sh
-# Figures for this machine: Go benchmarks, then a node of its own measured from outside.
+# Lattice beside its peers on this machine, and with a history: twenty minutes, or
+# a few with -short. Builds what it starts into bin/bench, asks Maven for Kafka's
+# jars once, and gives its arguments to test/bench (-help lists them). A peer that
+# is not here is an error that names the command that installs it.
 set -eu
 cd "$(dirname "$0")/.."
-go test -run '^$' -bench . -benchmem ./core/... ./storage/... ./engine/... ./front/... | grep -v '^?'
 
-data=$(mktemp -d)
-trap 'kill "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true; rm -rf "$data"' EXIT
-bin/lattice up --data "$data" --kafka 127.0.0.1:0 --http "" >/dev/null 2>"$data/log" &
-pid=$!
-tries=0
-until [ -f "$data/node.json" ]; do
-	tries=$((tries + 1))
-	if [ "$tries" -gt 100 ]; then
-		cat "$data/log" >&2
-		exit 1
-	fi
-	sleep 0.1
-done
-for durability in fsync os; do
-	echo "== durability $durability"
-	bin/lattice bench produce --data "$data" --partitions 1 --durability "$durability"
-	bin/lattice bench produce --data "$data" --partitions 1 --size 1024 --records 200000 --durability "$durability"
-done
-echo "== consume"
-bin/lattice bench consume --data "$data" --partitions 1
-bin/lattice bench consume --data "$data" --partitions 1 --size 1024 --records 200000
+bins=$PWD/bin/bench
+mkdir -p "$bins"
+if [ ! -x bin/lattice ]; then
+	echo "bench: needs bin/lattice; run make build" >&2
+	exit 1
+fi
+cp bin/lattice "$bins/lattice"
+(
+	cd test/bench
+	go vet ./...
+	go test -count=1 ./...
+	go build -o "$bins/bench" .
+	go build -o "$bins/kfake" ./kfake
+	go build -o "$bins/nats-server" github.com/nats-io/nats-server/v2
+)
+# Without Maven the program says what to do, unless Kafka is left out.
+if command -v mvn >/dev/null 2>&1; then
+	(
+		cd test/bench/kafka
+		if [ ! -f target/classpath ] || [ pom.xml -nt target/classpath ]; then
+			mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath -Dmdep.outputFile=target/classpath
+		fi
+	)
+fi
+exec "$bins/bench" -bins "$bins" -classpath "$PWD/test/bench/kafka/target/classpath" \
+	-commit "$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)" "$@"

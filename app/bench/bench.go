@@ -37,6 +37,8 @@ type Config struct {
 	Syncs       int    // synchronous produces for the latency; 0 none
 	// Within ends a fast produce early, however many records are left; 0 never.
 	Within time.Duration
+	// Newest makes Consume read the newest records instead of the oldest.
+	Newest bool
 	// Rate and For say how many records a second Latency sends, and for how long.
 	Rate int
 	For  time.Duration

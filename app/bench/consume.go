@@ -11,7 +11,8 @@ import (
 	lattice "github.com/lattice-log/lattice"
 )
 
-// Consume measures reading Records records from the start of the topic. A topic
+// Consume measures reading Records records from the start of the topic, or as many
+// at its end, if all partitions have as many. A topic
 // that it makes itself it fills first; that is not measured.
 func Consume(ctx context.Context, c Config) (Result, error) {
 	if err := c.check(); err != nil {
@@ -32,8 +33,12 @@ func Consume(ctx context.Context, c Config) (Result, error) {
 		}
 		c.Records = n
 	}
+	from := kgo.NewOffset().AtStart()
+	if c.Newest {
+		from = kgo.NewOffset().AtEnd().Relative(-c.Records / int64(c.Partitions))
+	}
 	cl, err := c.client(
-		kgo.ConsumeTopics(c.Topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.ConsumeTopics(c.Topic), kgo.ConsumeResetOffset(from),
 		kgo.FetchMaxBytes(64<<20), kgo.FetchMaxPartitionBytes(4<<20), kgo.FetchMaxWait(500*time.Millisecond),
 	)
 	if err != nil {
