@@ -71,6 +71,65 @@ func (p *Partition) read(from int64, max int, stable bool) (*Slice, error) {
 // Len returns the length in bytes.
 func (s *Slice) Len() int { return s.size }
 
+// Headers returns the headers of the slice's batches, in order, without opening or
+// checking one: only their places are sure. It can be called before any NextChunk.
+func (s *Slice) Headers() ([]record.Header, error) {
+	var all []record.Header
+	var buf [headerStep]byte
+	for i := range s.spans {
+		sp := &s.spans[i]
+		from, n := int64(0), 0 // what buf holds
+		for at := int64(0); at < sp.Len; {
+			if at < from || at+record.HeaderSize > from+int64(n) {
+				var err error
+				if from, n, err = at, 0, nil; at+record.HeaderSize <= sp.Len {
+					n, err = sp.ReadAt(buf[:min(sp.Len-at, headerStep)], at)
+				}
+				if err != nil && err != io.EOF {
+					return nil, lattice.E(lattice.Storage, fmt.Errorf("read %s: %w", s.p.id, err))
+				}
+			}
+			h, err := record.ParseHeader(buf[at-from : n])
+			if err != nil || int64(h.Size()) > sp.Len-at {
+				return nil, lattice.E(lattice.Storage, fmt.Errorf("read %s after offset %d: %w", s.p.id, sp.First, errors.Join(errOrder, err)))
+			}
+			all = append(all, h)
+			at += int64(h.Size())
+		}
+	}
+	return all, nil
+}
+
+// headerStep is how much is read at a time for headers: small batches share a read,
+// and of large ones little is read in vain.
+const headerStep = 4 << 10
+
+// Cut leaves keep bytes after the first skip ones, both whole batches. It must be
+// called before any NextChunk.
+func (s *Slice) Cut(skip, keep int) {
+	kept := s.spans[:0]
+	s.size = 0
+	for _, sp := range s.spans {
+		over := min(int64(skip), sp.Len)
+		skip -= int(over)
+		sp.At, sp.Len = sp.At+over, min(sp.Len-over, int64(keep-s.size))
+		if sp.Len == 0 {
+			sp.Release()
+			continue
+		}
+		s.size += int(sp.Len)
+		kept = append(kept, sp)
+	}
+	clear(s.spans[len(kept):])
+	s.spans = kept
+}
+
+// Rewind makes NextChunk begin again with the first byte.
+func (s *Slice) Rewind() {
+	s.span, s.at, s.crc = 0, 0, checker{}
+	s.crc.begin()
+}
+
 // Aborted returns the aborted transactions that have batches, or their marker, in
 // the slice, by their first offset: what a reader who wants committed records only
 // must know.
