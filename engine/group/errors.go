@@ -15,6 +15,7 @@ import (
 //	ErrClosed                  15  COORDINATOR_NOT_AVAILABLE
 //	ErrIllegalGeneration       22  ILLEGAL_GENERATION
 //	ErrInconsistentProtocol    23  INCONSISTENT_GROUP_PROTOCOL
+//	ErrShareGroup              23  INCONSISTENT_GROUP_PROTOCOL, or 69 GROUP_ID_NOT_FOUND
 //	ErrInvalidGroupID          24  INVALID_GROUP_ID
 //	ErrUnknownMember           25  UNKNOWN_MEMBER_ID
 //	ErrInvalidSession          26  INVALID_SESSION_TIMEOUT
@@ -38,6 +39,7 @@ var (
 	ErrClosed                  = lattice.E(lattice.Unavailable, errors.New("group: the coordinator is closed"))
 	ErrIllegalGeneration       = lattice.E(lattice.Fenced, errors.New("group: not the group's generation"))
 	ErrInconsistentProtocol    = lattice.E(lattice.Conflict, errors.New("group: the member's protocols do not fit the group's"))
+	ErrShareGroup              = lattice.E(lattice.Conflict, errors.New("group: a share group has that name"))
 	ErrInvalidGroupID          = lattice.E(lattice.Invalid, errors.New("group: invalid group id"))
 	ErrUnknownMember           = lattice.E(lattice.NotFound, errors.New("group: no such member: join again"))
 	ErrInvalidSession          = lattice.E(lattice.Invalid, errors.New("group: the session timeout is outside group.min/max.session.timeout.ms"))

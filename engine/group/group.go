@@ -46,12 +46,17 @@ const (
 	Classic Type = iota
 	// Consumer groups are assigned by the coordinator (KIP-848).
 	Consumer
+	// Share groups lock records instead of partitions (KIP-932): engine/share.
+	Share
 )
 
 // String returns the type as Kafka's ListGroups spells it.
 func (t Type) String() string {
-	if t == Consumer {
+	switch t {
+	case Consumer:
 		return "consumer"
+	case Share:
+		return "share"
 	}
 	return "classic"
 }

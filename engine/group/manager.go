@@ -31,6 +31,7 @@ type Manager struct {
 
 	mu     sync.Mutex
 	groups map[string]*entry
+	shares map[string]struct{} // names that share groups have
 	closed bool
 
 	// queue holds the writes that Run has not taken up yet, in order. wake has
@@ -71,7 +72,7 @@ func New(cfg Config, offsets Offsets, topics Topics) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, store: offsets, topics: topics,
-		groups: map[string]*entry{}, wake: make(chan struct{}, 1),
+		groups: map[string]*entry{}, shares: map[string]struct{}{}, wake: make(chan struct{}, 1),
 	}
 	m.version.Store(1)
 	now := cfg.Clock.Now()
@@ -157,6 +158,8 @@ func (m *Manager) find(name string, create bool) (e *entry, created bool, err er
 		return e, false, nil
 	case !create:
 		return nil, false, ErrGroupNotFound
+	case m.isShare(name):
+		return nil, false, ErrShareGroup
 	case len(name) > maxGroupBytes:
 		return nil, false, ErrInvalidGroupID
 	case len(m.groups) >= m.cfg.MaxGroups:
@@ -165,6 +168,12 @@ func (m *Manager) find(name string, create bool) (e *entry, created bool, err er
 	e = m.newEntry(name, m.cfg.Clock.Now())
 	m.groups[name] = e
 	return e, true, nil
+}
+
+// isShare reports whether a share group has the name; mu is held.
+func (m *Manager) isShare(name string) bool {
+	_, ok := m.shares[name]
+	return ok
 }
 
 // drop takes a gone entry out of the map. The caller holds no lock.

@@ -198,8 +198,11 @@ func (m *Manager) ConsumerHeartbeat(r ConsumerHeartbeatRequest) ConsumerHeartbea
 		}
 		res = e.consumer.heartbeat(now, r, newID, m.view())
 	})
-	if errors.Is(err, ErrGroupNotFound) {
+	switch {
+	case errors.Is(err, ErrGroupNotFound):
 		err = ErrUnknownMember
+	case errors.Is(err, ErrShareGroup):
+		err = fmt.Errorf("%w of the consumer type: %w", ErrGroupNotFound, err)
 	}
 	if err != nil {
 		return refuse(err)
