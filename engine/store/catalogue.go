@@ -8,11 +8,12 @@ import (
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/engine/group"
 	"github.com/lattice-log/lattice/engine/partition"
+	"github.com/lattice-log/lattice/engine/share"
 	"github.com/lattice-log/lattice/engine/txn"
 )
 
 // Catalogue keeps what a store knows beside its logs: the author's entries, the
-// topics, and the groups' offsets. Every method that changes something is durable
+// topics, the groups' offsets, and how far share groups are. Every method that changes something is durable
 // when it returns. Implementations are safe for concurrent use.
 //
 // It is local to this node now: the entries that found the store and create
@@ -22,6 +23,7 @@ import (
 type Catalogue interface {
 	group.Offsets
 	txn.Records
+	share.Records
 
 	// Entries yields this node's entries, in the order in which they were added.
 	Entries(yield func(sigchain.Signed) error) error
@@ -69,6 +71,8 @@ const (
 	keyOffset   = 'o' // o | group.Key             -> group.Value
 	keyPending  = 'q' // q | group.PendingKey      -> group.Value
 	keyTxn      = 'x' // x | transactional id      -> txn.Transaction
+	keyShare    = 'w' // w | group.Key             -> share.State
+	keyGroup    = 'n' // n | name of a group       -> its configs, JSON after a version byte
 	keyCounter  = 'c' // c                         -> u64, producer ids handed out
 	keyClock    = 'h' // h                         -> u64, bound of the hybrid clock
 	keyGrant    = 'g' // g | topic, partition, term -> signed grant

@@ -35,7 +35,7 @@ func configError(name, format string, args ...any) error {
 // ConfigEntry is one topic or node config as it is shown.
 type ConfigEntry struct {
 	Name, Value, Default string
-	Source               string // "default", "topic", "node"
+	Source               string // "default", "topic", "group", "node"
 	Type                 string // as Kafka names them: boolean, string, int, long, double, list, password
 	ReadOnly, Sensitive  bool
 	Doc                  string

@@ -7,6 +7,7 @@ import (
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/engine/group"
+	"github.com/lattice-log/lattice/engine/share"
 	"github.com/lattice-log/lattice/engine/txn"
 )
 
@@ -31,6 +32,16 @@ type (
 	}
 	// TransactionRecord is what is known of a transactional id.
 	TransactionRecord struct{ txn.Transaction }
+	// ShareRecord is how far a share group is in a partition.
+	ShareRecord struct {
+		Key   group.Key
+		State share.State
+	}
+	// GroupConfigRecord is what a group is set to.
+	GroupConfigRecord struct {
+		Name string
+		Set  map[string]string
+	}
 	// CounterRecord is how many producer ids were handed out.
 	CounterRecord struct{ Next uint64 }
 	// ClockRecord bounds the hybrid clock.
@@ -94,6 +105,16 @@ func DecodeRecord(key, value []byte) (any, error) {
 	case keyTxn:
 		t, err := txn.Parse(string(rest), value)
 		return TransactionRecord{t}, err
+	case keyShare:
+		k, err := group.ParseKey(rest)
+		if err != nil {
+			return nil, err
+		}
+		s, err := share.ParseState(value)
+		return ShareRecord{k, s}, err
+	case keyGroup:
+		set, err := decodeGroupConfig(string(rest), value)
+		return GroupConfigRecord{string(rest), set}, err
 	case keyCounter, keyClock:
 		if len(rest) != 0 || len(value) != 8 {
 			return nil, badRecord(key, "no number")

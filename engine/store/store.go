@@ -1,5 +1,5 @@
 // Package store is one store on this node: its topics and their partitions, its
-// groups and transactions, and the background work that keeps them: syncing, certifying, retention
+// groups, share groups and transactions, and the background work that keeps them: syncing, certifying, retention
 // and compaction.
 //
 // On disk a store is one directory:
@@ -28,6 +28,7 @@ import (
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/engine/group"
 	"github.com/lattice-log/lattice/engine/partition"
+	"github.com/lattice-log/lattice/engine/share"
 	"github.com/lattice-log/lattice/engine/signedlog"
 	"github.com/lattice-log/lattice/engine/txn"
 	"github.com/lattice-log/lattice/internal/tick"
@@ -53,6 +54,7 @@ type Config struct {
 	OpenFiles         int               // segment files kept open; default 4,096
 	RetentionCheck    time.Duration     // how often retention and compaction run; default 5 minutes
 	Transactions      txn.Config        // zero: txn.DefaultConfig; clock and logger are filled in
+	Shares            share.Config      // zero: share.DefaultConfig; clock and logger are filled in
 	Group             group.Config      // zero: group.DefaultConfig; clock, randomness and logger are filled in
 	NodeConfig        []ConfigEntry     // what the node shows as its own configs
 }
@@ -79,6 +81,10 @@ func (c *Config) fill() error {
 	if c.Transactions.MaxIDs == 0 {
 		c.Transactions = txn.DefaultConfig()
 	}
+	if c.Shares.MaxSize == 0 {
+		c.Shares = share.DefaultConfig()
+	}
+	c.Shares.Clock, c.Shares.Logger = c.Clock, c.Logger
 	c.Transactions.Clock, c.Transactions.Logger = c.Clock, c.Logger
 	c.Group.Clock, c.Group.Rand, c.Group.Logger = c.Clock, c.Rand, c.Logger
 	if _, err := parseConfig(c.TopicDefaults, nil); err != nil {
@@ -96,6 +102,7 @@ type Store struct {
 	committer *signedlog.Committer
 	handles   *segment.Handles
 	groups    *group.Manager
+	shares    *share.Manager
 	txns      *txn.Manager
 	genesis   []byte
 
@@ -195,6 +202,9 @@ func Open(cfg Config) (*Store, error) {
 		s.groups, err = group.New(cfg.Group, cat, topicsOf{s})
 	}
 	if err == nil {
+		s.shares, err = share.New(cfg.Shares, cat, sharesOf{topicsOf{s}}, s.groups)
+	}
+	if err == nil {
 		newID := func() (int64, error) { return s.NewProducerID(context.Background()) }
 		s.txns, err = txn.New(cfg.Transactions, cat, logsOf{s}, s.groups, newID)
 	}
@@ -252,7 +262,7 @@ func (s *Store) Run(ctx context.Context) error {
 	go func() { done <- s.committer.Run(cctx) }()
 	var wg sync.WaitGroup
 	for name, run := range map[string]func(context.Context) error{
-		"groups": s.groups.Run, "transactions": s.txns.Run, "housekeeping": s.keepHouse,
+		"groups": s.groups.Run, "share groups": s.shares.Run, "transactions": s.txns.Run, "housekeeping": s.keepHouse,
 	} {
 		wg.Add(1)
 		go func() {

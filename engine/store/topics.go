@@ -141,7 +141,7 @@ func (s *Store) CreateTopic(ctx context.Context, n NewTopic) (Topic, error) {
 	s.byName[rec.Name], s.byID[rec.ID] = t, t
 	s.count += rec.Partitions
 	s.mu.Unlock()
-	s.groups.TopicsChanged()
+	s.topicsChanged()
 	return t.public(), nil
 }
 
@@ -238,7 +238,8 @@ func (s *Store) DeleteTopic(ctx context.Context, id lattice.TopicID) error {
 	s.count -= t.rec.Partitions
 	s.mu.Unlock()
 	s.groups.TopicDeleted(id)
-	s.groups.TopicsChanged()
+	s.shares.TopicDeleted(id)
+	s.topicsChanged()
 	err := closeAll(t.parts)
 	return errors.Join(err, s.removeFiles(id))
 }
@@ -271,8 +272,14 @@ func (s *Store) AddPartitions(ctx context.Context, id lattice.TopicID, total int
 		return errors.Join(err, closeAll(added))
 	}
 	s.replace(&topic{rec, append(slices.Clip(slices.Clone(t.parts)), added...)}, total-t.rec.Partitions)
-	s.groups.TopicsChanged()
+	s.topicsChanged()
 	return nil
+}
+
+// topicsChanged tells the groups' coordinators.
+func (s *Store) topicsChanged() {
+	s.groups.TopicsChanged()
+	s.shares.TopicsChanged()
 }
 
 func (s *Store) replace(t *topic, more int32) {
