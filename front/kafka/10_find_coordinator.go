@@ -1,6 +1,8 @@
 package kafka
 
 import (
+	"strings"
+
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -12,13 +14,13 @@ import (
 //	v4  several keys at once (KIP-699)
 //	v6  share groups (KIP-932)
 //
-// This node coordinates every group and every transaction. Share groups have no
-// coordinator here, which INVALID_REQUEST says once instead of letting a client
-// retry for a minute.
+// This node coordinates every group, every transaction and every partition of a share
+// group, which is asked for as group:topic id:partition.
 
 const (
 	coordinatorOfGroups       = 0
 	coordinatorOfTransactions = 1
+	coordinatorOfShares       = 2
 )
 
 func (c *conn) findCoordinator(r *request, req *kmsg.FindCoordinatorRequest) kmsg.Response {
@@ -27,10 +29,9 @@ func (c *conn) findCoordinator(r *request, req *kmsg.FindCoordinatorRequest) kms
 	find := func(key string) kmsg.FindCoordinatorResponseCoordinator {
 		out := kmsg.NewFindCoordinatorResponseCoordinator()
 		out.Key = key
-		if r.version >= 1 && req.CoordinatorType != coordinatorOfGroups && req.CoordinatorType != coordinatorOfTransactions {
+		if err := checkCoordinator(r.version, req.CoordinatorType, key); err != nil {
 			out.NodeID, out.Port = -1, -1
-			out.ErrorCode, out.ErrorMessage = s.fail(refuse(kerr.InvalidRequest,
-				"this node coordinates consumer groups and transactions: share groups are not served"))
+			out.ErrorCode, out.ErrorMessage = s.fail(err)
 			return out
 		}
 		out.NodeID = s.nodeID()
@@ -47,4 +48,17 @@ func (c *conn) findCoordinator(r *request, req *kmsg.FindCoordinatorRequest) kms
 	resp.ErrorCode, resp.ErrorMessage = one.ErrorCode, one.ErrorMessage
 	resp.NodeID, resp.Host, resp.Port = one.NodeID, one.Host, one.Port
 	return resp
+}
+
+// checkCoordinator refuses kinds that there are not, and names that cannot be.
+func checkCoordinator(version int16, kind int8, key string) error {
+	switch {
+	case version < 1 || kind == coordinatorOfGroups || kind == coordinatorOfTransactions:
+		return nil
+	case kind != coordinatorOfShares || version < 6:
+		return refuse(kerr.InvalidRequest, "there is no coordinator of type %d in version %d", kind, version)
+	case strings.Count(key, ":") < 2:
+		return refuse(kerr.InvalidRequest, "share-partition %.100q: want group:topic id:partition", key)
+	}
+	return nil
 }

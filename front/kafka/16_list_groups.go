@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lattice-log/lattice/engine/group"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -11,14 +12,14 @@ import (
 //
 //	v3  flexible
 //	v4  states, and a filter by state (KIP-518)
-//	v5  types, and a filter by type (KIP-848)
+//	v5  types, and a filter by type (KIP-848); share groups (KIP-932) are in every version
 
 func (c *conn) listGroups(_ *request, req *kmsg.ListGroupsRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.ListGroupsResponse)
 	wanted := func(filter []string, value string) bool {
 		return len(filter) == 0 || slices.ContainsFunc(filter, func(f string) bool { return strings.EqualFold(f, value) })
 	}
-	for _, g := range c.srv.groups.List() {
+	for _, g := range c.srv.allGroups() {
 		if !wanted(req.StatesFilter, string(g.State)) || !wanted(req.TypesFilter, g.Type.String()) {
 			continue
 		}
@@ -28,4 +29,11 @@ func (c *conn) listGroups(_ *request, req *kmsg.ListGroupsRequest) kmsg.Response
 		resp.Groups = append(resp.Groups, out)
 	}
 	return resp
+}
+
+// allGroups returns the groups of every kind, sorted by name.
+func (s *Server) allGroups() []group.Listing {
+	all := append(s.groups.List(), s.shares.List()...)
+	slices.SortFunc(all, func(a, b group.Listing) int { return strings.Compare(a.Group, b.Group) })
+	return all
 }

@@ -17,11 +17,14 @@ import (
 // The feature transaction.version is not there: without it clients name the
 // partitions of a transaction before they write (AddPartitionsToTxn).
 
-// groupFeature, at the level groupVersion, turns on KIP-848's groups in clients.
-const (
-	groupFeature = "group.version"
-	groupVersion = 1
-)
+// feature is something that clients turn on when it is in force.
+type feature struct {
+	name  string
+	level int16 // the highest, which is in force
+}
+
+// features returns all there are: KIP-848's groups and the share groups of KIP-932.
+func features() []feature { return []feature{{"group.version", 1}, {"share.version", 1}} }
 
 func (c *conn) apiVersions(r *request, req *kmsg.ApiVersionsRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.ApiVersionsResponse)
@@ -34,17 +37,24 @@ func (c *conn) apiVersions(r *request, req *kmsg.ApiVersionsRequest) kmsg.Respon
 			resp.ApiKeys = append(resp.ApiKeys, versionsOf(a))
 		}
 	}
+	for _, f := range features() {
+		addFeature(resp, r.version, f)
+	}
+	resp.FinalizedFeaturesEpoch = 1
+	return resp
+}
+
+// addFeature says that a feature is there and in force.
+func addFeature(resp *kmsg.ApiVersionsResponse, version int16, is feature) {
 	f := kmsg.NewApiVersionsResponseSupportedFeature()
-	f.Name, f.MinVersion, f.MaxVersion = groupFeature, 0, groupVersion
-	if r.version < 4 {
+	f.Name, f.MinVersion, f.MaxVersion = is.name, 0, is.level
+	if version < 4 {
 		f.MinVersion = 1 // older clients take 0 for an error
 	}
 	resp.SupportedFeatures = append(resp.SupportedFeatures, f)
-	resp.FinalizedFeaturesEpoch = 1
 	done := kmsg.NewApiVersionsResponseFinalizedFeature()
-	done.Name, done.MinVersionLevel, done.MaxVersionLevel = f.Name, groupVersion, groupVersion
+	done.Name, done.MinVersionLevel, done.MaxVersionLevel = is.name, is.level, is.level
 	resp.FinalizedFeatures = append(resp.FinalizedFeatures, done)
-	return resp
 }
 
 // versionsUnsupported is the answer to a version that is not known: the client

@@ -18,8 +18,8 @@ import (
 //	v3  types and documentation (KIP-569)
 //	v4  flexible
 //
-// Configs are listed whole, with those at their default: those of topics, and
-// those of this node.
+// Configs are listed whole, with those at their default: those of topics, those of
+// groups (KIP-932), which need not exist, and those of this node.
 
 func (c *conn) describeConfigs(_ *request, req *kmsg.DescribeConfigsRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
@@ -57,8 +57,13 @@ func (c *conn) configsOf(want *kmsg.DescribeConfigsRequestResource) ([]store.Con
 			return nil, refuse(kerr.InvalidRequest, "broker %q: this node is %s", want.ResourceName, id)
 		}
 		return c.nodeConfigs(), nil
+	case kmsg.ConfigResourceTypeGroupConfig:
+		if want.ResourceName == "" {
+			return nil, refuse(kerr.InvalidRequest, "the group's name is empty")
+		}
+		return s.store.GroupConfig(want.ResourceName), nil
 	}
-	return nil, refuse(kerr.InvalidRequest, "configs of a %s are not served: topics and brokers have some", want.ResourceType)
+	return nil, refuse(kerr.InvalidRequest, "configs of a %s are not served: topics, groups and brokers have some", want.ResourceType)
 }
 
 func (s *Server) namedTopic(name string) (store.Topic, error) {
@@ -143,6 +148,8 @@ func configSource(source string) kmsg.ConfigSource {
 	switch source {
 	case "topic":
 		return kmsg.ConfigSourceDynamicTopicConfig
+	case "group":
+		return kmsg.ConfigSourceGroupConfig
 	case "node":
 		return kmsg.ConfigSourceStaticBrokerConfig
 	case "default":

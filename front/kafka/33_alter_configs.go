@@ -10,7 +10,7 @@ import (
 //
 //	v2  flexible
 //
-// It replaces all configs of a topic: what is not named goes back to its default.
+// It replaces all configs of a topic or group: what is not named goes back to its default.
 
 func (c *conn) alterConfigs(_ *request, req *kmsg.AlterConfigsRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.AlterConfigsResponse)
@@ -50,8 +50,8 @@ func (c *conn) alter(r resource, times int, changes []store.ConfigChange, replac
 		return refuse(kerr.InvalidRequest, "%s %q is named more than once", r.kind, r.name)
 	case r.kind == kmsg.ConfigResourceTypeBroker:
 		return refuse(kerr.InvalidRequest, "a node's configs are set in its configuration file, not over the protocol")
-	case r.kind != kmsg.ConfigResourceTypeTopic:
-		return refuse(kerr.InvalidRequest, "configs of a %s are not served: topics have some", r.kind)
+	case r.kind != kmsg.ConfigResourceTypeTopic && r.kind != kmsg.ConfigResourceTypeGroupConfig:
+		return refuse(kerr.InvalidRequest, "configs of a %s are not served: topics and groups have some", r.kind)
 	}
 	names := map[string]bool{}
 	for _, ch := range changes {
@@ -62,6 +62,9 @@ func (c *conn) alter(r resource, times int, changes []store.ConfigChange, replac
 			return refuse(kerr.InvalidRequest, "config %s: null is no value", ch.Name)
 		}
 		names[ch.Name] = true
+	}
+	if r.kind == kmsg.ConfigResourceTypeGroupConfig {
+		return s.store.AlterGroup(r.name, changes, replace, validateOnly)
 	}
 	t, err := s.namedTopic(r.name)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 //
 //	v2  flexible
 //
-// The answer comes when the groups' offsets are gone, durably.
+// The answer comes when the groups' offsets are gone, durably, those of share groups
+// too.
 
 func (c *conn) deleteGroups(r *request) error {
 	req, unlock, err := decode[*kmsg.DeleteGroupsRequest](c, r)
@@ -31,10 +32,15 @@ func (c *conn) deleteGroups(r *request) error {
 	for i, name := range req.Groups {
 		out := &resp.Groups[i]
 		out.Group = name
-		s.groups.DeleteGroup(name, func(err error) {
+		answer := func(err error) {
 			out.ErrorCode, out.ErrorMessage = s.fail(err)
 			done()
-		})
+		}
+		if _, err := s.shares.Describe(name); err == nil {
+			s.shares.DeleteGroup(name, answer)
+			continue
+		}
+		s.groups.DeleteGroup(name, answer)
 	}
 	done()
 	return nil

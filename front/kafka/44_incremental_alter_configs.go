@@ -10,7 +10,7 @@ import (
 //
 //	v1  flexible
 //
-// It sets and resets single configs of a topic, and appends to and subtracts
+// It sets and resets single configs of a topic or group, and appends to and subtracts
 // from those that are lists.
 
 func (c *conn) incrementalAlterConfigs(_ *request, req *kmsg.IncrementalAlterConfigsRequest) kmsg.Response {

@@ -1,6 +1,8 @@
 package kafka
 
 import (
+	"slices"
+
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -56,18 +58,23 @@ func changeFeature(u *kmsg.UpdateFeaturesRequestFeatureUpdate, version int16) er
 			kind = safeDowngrade
 		}
 	}
-	level := u.MaxVersionLevel
+	level, all := u.MaxVersionLevel, features()
+	is := slices.IndexFunc(all, func(f feature) bool { return f.name == u.Feature })
+	served := int16(0)
+	if is >= 0 {
+		served = all[is].level
+	}
 	switch {
 	case kind < upgradeOnly || kind > unsafeDowngrade:
 		return refuse(kerr.InvalidUpdateVersion, "feature %s: kind of change %d is unknown", u.Feature, kind)
-	case u.Feature != groupFeature:
-		return refuse(kerr.InvalidUpdateVersion, "this node has no feature %q: it has %s", u.Feature, groupFeature)
-	case level == groupVersion:
+	case is < 0:
+		return refuse(kerr.InvalidUpdateVersion, "this node has no feature %q: it has %v", u.Feature, all)
+	case level == served:
 		return nil
-	case level < 0 || level > groupVersion:
-		return refuse(kerr.InvalidUpdateVersion, "feature %s: level %d is not served, the highest is %d", u.Feature, level, groupVersion)
+	case level < 0 || level > served:
+		return refuse(kerr.InvalidUpdateVersion, "feature %s: level %d is not served, the highest is %d", u.Feature, level, served)
 	case kind == upgradeOnly:
-		return refuse(kerr.InvalidUpdateVersion, "feature %s: level %d is below %d, and the request allows no downgrade", u.Feature, level, groupVersion)
+		return refuse(kerr.InvalidUpdateVersion, "feature %s: level %d is below %d, and the request allows no downgrade", u.Feature, level, served)
 	}
-	return refuse(kerr.FeatureUpdateFailed, "feature %s stays at level %d: it goes with the version of the program", u.Feature, groupVersion)
+	return refuse(kerr.FeatureUpdateFailed, "feature %s stays at level %d: it goes with the version of the program", u.Feature, served)
 }

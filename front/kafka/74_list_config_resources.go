@@ -13,7 +13,8 @@ import (
 //	v0  the subscriptions of clients' telemetry (KIP-714), of which there are none
 //	v1  everything that has configs, or only the kinds named (KIP-1142)
 //
-// It lists what DescribeConfigs describes: topics and this node.
+// It lists what DescribeConfigs describes: topics, groups that are set to something, and
+// this node.
 
 func (c *conn) listConfigResources(r *request, req *kmsg.ListConfigResourcesRequest) kmsg.Response {
 	s := c.srv
@@ -38,6 +39,11 @@ func (c *conn) listConfigResources(r *request, req *kmsg.ListConfigResourcesRequ
 	if asked(kmsg.ConfigResourceTypeTopic) {
 		for _, t := range s.store.Topics() {
 			add(kmsg.ConfigResourceTypeTopic, t.Name)
+		}
+	}
+	if asked(kmsg.ConfigResourceTypeGroupConfig) {
+		for _, name := range s.shares.Configured() {
+			add(kmsg.ConfigResourceTypeGroupConfig, name)
 		}
 	}
 	if asked(kmsg.ConfigResourceTypeBroker) {

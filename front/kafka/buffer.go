@@ -82,16 +82,16 @@ type budget struct {
 
 func newBudget(max int64) *budget { return &budget{max: max, lane: make(chan struct{}, 1)} }
 
-// share is what one frame holds of a budget.
-type share struct {
+// allowance is what one frame holds of a budget.
+type allowance struct {
 	of     *budget
 	held   int64
 	inLane bool
 }
 
-// take adds n bytes to the share, and waits for room up to timeout or until stop
+// take adds n bytes to the allowance, and waits for room up to timeout or until stop
 // closes.
-func (s *share) take(n int64, timeout time.Duration, stop <-chan struct{}) bool {
+func (s *allowance) take(n int64, timeout time.Duration, stop <-chan struct{}) bool {
 	g := s.of
 	if s.inLane {
 		g.used.Add(n)
@@ -107,7 +107,7 @@ func (s *share) take(n int64, timeout time.Duration, stop <-chan struct{}) bool 
 
 // wait takes n bytes as soon as there is room or, for a frame of which a part is
 // here, the lane is free.
-func (s *share) wait(n int64, timeout time.Duration, stop <-chan struct{}) bool {
+func (s *allowance) wait(n int64, timeout time.Duration, stop <-chan struct{}) bool {
 	g := s.of
 	g.waiters.Add(1)
 	defer g.waiters.Add(-1)
@@ -142,15 +142,15 @@ func (s *share) wait(n int64, timeout time.Duration, stop <-chan struct{}) bool 
 }
 
 // whole says that the frame needs no more: it leaves the lane.
-func (s *share) whole() {
+func (s *allowance) whole() {
 	if s.inLane {
 		s.inLane = false
 		<-s.of.lane
 	}
 }
 
-// drop returns all of the share.
-func (s *share) drop() {
+// drop returns all of the allowance.
+func (s *allowance) drop() {
 	s.whole()
 	s.of.give(s.held)
 	s.held = 0

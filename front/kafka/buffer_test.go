@@ -48,7 +48,7 @@ func TestBudget(t *testing.T) {
 	for range 50 {
 		wg.Go(func() {
 			for range 20 {
-				s := share{of: g}
+				s := allowance{of: g}
 				for range 2 {
 					if !s.take(30, time.Minute, nil) {
 						t.Error("no room")
@@ -64,16 +64,16 @@ func TestBudget(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	all := share{of: g}
+	all := allowance{of: g}
 	if !all.take(1000, 0, nil) {
 		t.Error("nothing is held, and a large frame is refused")
 	}
-	if (&share{of: g}).take(1, time.Millisecond, nil) {
+	if (&allowance{of: g}).take(1, time.Millisecond, nil) {
 		t.Error("more than the limit")
 	}
 	stop := make(chan struct{})
 	close(stop)
-	if (&share{of: g}).take(1, time.Hour, stop) {
+	if (&allowance{of: g}).take(1, time.Hour, stop) {
 		t.Error("stopped, and taken all the same")
 	}
 	all.drop()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/engine/share"
 )
 
 // errLimit means that the peer ran into a limit of Config.
@@ -31,8 +32,8 @@ type conn struct {
 	// deadline is owned by run: when the read deadline falls due, so that it is
 	// moved now and then and not with each frame.
 	deadline time.Time
-	prefix   [4]byte // owned by run
-	room     share   // owned by run: of the frame that is being read
+	prefix   [4]byte   // owned by run
+	room     allowance // owned by run: of the frame that is being read
 
 	mu       sync.Mutex
 	moved    sync.Cond // the queue got shorter, the writer ended, or the connection closed
@@ -42,6 +43,7 @@ type conn struct {
 	bytes    int64 // their frames and answers
 	writing  bool  // a writer goroutine exists
 	closed   bool
+	sessions map[*share.Session]struct{} // share sessions that end with the connection
 }
 
 func newConn(s *Server, nc net.Conn, ctx context.Context, draining chan struct{}) *conn {
@@ -66,6 +68,7 @@ func (c *conn) run(drain time.Duration) {
 		c.moved.Wait()
 	}
 	c.mu.Unlock()
+	c.disown()
 	c.srv.forget(c)
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, errDraining), errors.Is(err, net.ErrClosed):
@@ -127,7 +130,7 @@ func (c *conn) readFrame() (*buffer, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.room = share{of: c.srv.frames}
+	c.room = allowance{of: c.srv.frames}
 	frame, err := c.readBody(size)
 	if err != nil {
 		c.room.drop()

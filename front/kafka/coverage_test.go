@@ -39,6 +39,7 @@ func TestTable(t *testing.T) {
 		26: {0, 4}, 28: {0, 4}, 32: {1, 4},
 		33: {0, 2}, 35: {1, 4}, 37: {0, 3}, 42: {0, 2}, 43: {0, 2}, 44: {0, 1}, 45: {0, 1}, 46: {0, 0}, 47: {0, 0}, 57: {0, 2}, 60: {0, 2}, 61: {0, 0},
 		65: {0, 0}, 66: {0, 2}, 68: {0, 1}, 69: {0, 1}, 74: {0, 1}, 75: {0, 0},
+		76: {1, 1}, 77: {1, 1}, 78: {1, 2}, 79: {1, 2}, 90: {0, 1}, 91: {0, 0}, 92: {0, 0},
 	}
 	f := newFixture(t, Config{})
 	for v := int16(0); v <= 4; v++ {
@@ -57,7 +58,11 @@ func TestTable(t *testing.T) {
 		if v < 3 {
 			continue
 		}
-		if len(resp.FinalizedFeatures) != 1 || resp.FinalizedFeatures[0].Name != "group.version" || resp.FinalizedFeatures[0].MaxVersionLevel != 1 {
+		levels := map[string]int16{}
+		for _, f := range resp.FinalizedFeatures {
+			levels[f.Name] = f.MaxVersionLevel
+		}
+		if len(levels) != 2 || levels["group.version"] != 1 || levels["share.version"] != 1 {
 			t.Errorf("version %d: features %+v", v, resp.FinalizedFeatures)
 		}
 		for _, bad := range []string{"", "-x", "x-", "a b", "ü"} {

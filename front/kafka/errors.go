@@ -9,6 +9,7 @@ import (
 	"github.com/lattice-log/lattice/core/record"
 	"github.com/lattice-log/lattice/engine/group"
 	"github.com/lattice-log/lattice/engine/partition"
+	"github.com/lattice-log/lattice/engine/share"
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/engine/txn"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -80,6 +81,23 @@ func named() []known {
 		{group.ErrUnsupportedAssignor, kerr.UnsupportedAssignor},
 		{group.ErrStaleMemberEpoch, kerr.StaleMemberEpoch},
 		{group.ErrInvalidRegex, kerr.InvalidRegularExpression},
+
+		{group.ErrShareGroup, kerr.InconsistentGroupProtocol},
+
+		{share.ErrUnknownTopicOrPartition, kerr.UnknownTopicOrPartition},
+		{share.ErrUnknownTopicID, kerr.UnknownTopicID},
+		{share.ErrNotStored, kerr.CoordinatorNotAvailable},
+		{share.ErrClosed, kerr.CoordinatorNotAvailable},
+		{share.ErrUnknownMember, kerr.UnknownMemberID},
+		{share.ErrInvalidRequest, kerr.InvalidRequest},
+		{share.ErrNonEmpty, kerr.NonEmptyGroup},
+		{share.ErrGroupNotFound, kerr.GroupIDNotFound},
+		{share.ErrMaxSize, kerr.GroupMaxSizeReached},
+		{share.ErrFencedMemberEpoch, kerr.FencedMemberEpoch},
+		{share.ErrRecordState, kerr.InvalidRecordState},
+		{share.ErrSessionNotFound, kerr.ShareSessionNotFound},
+		{share.ErrSessionEpoch, kerr.InvalidShareSessionEpoch},
+		{share.ErrSessionLimit, kerr.ShareSessionLimitReached},
 
 		{partition.ErrProducerEpoch, kerr.InvalidProducerEpoch},
 		{partition.ErrOutOfOrder, kerr.OutOfOrderSequenceNumber},

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/engine/partition"
 )
 
 // The writing half of Fetch: the connection's writer goroutine calls it, when
@@ -67,15 +68,20 @@ func (op *fetchOp) writeOnce(w *chunks) (bad *fetchPart, err error) {
 	return nil, w.append(head.b[from:])
 }
 
-// copyTo writes the partition's records. damaged tells an error of reading from
-// one of writing.
+// copyTo writes the partition's records.
 func (p *fetchPart) copyTo(w *chunks) (damaged bool, err error) {
-	for left := p.size(); left > 0; {
+	return w.copySlice(p.slice, p.size())
+}
+
+// copySlice writes the slice's first bytes. damaged tells an error of reading from
+// one of writing.
+func (w *chunks) copySlice(slice *partition.Slice, left int) (damaged bool, err error) {
+	for left > 0 {
 		room, err := w.room(min(left, chunkRoom))
 		if err != nil {
 			return false, err
 		}
-		n, err := p.slice.NextChunk(room[:min(left, len(room))])
+		n, err := slice.NextChunk(room[:min(left, len(room))])
 		switch {
 		case err == io.EOF || err == nil && n == 0:
 			return true, lattice.E(lattice.Corrupt, fmt.Errorf("%d bytes are missing at the end: %w", left, io.ErrUnexpectedEOF))

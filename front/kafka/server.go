@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lattice-log/lattice/engine/group"
+	"github.com/lattice-log/lattice/engine/share"
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/engine/txn"
 )
@@ -22,6 +23,7 @@ type Server struct {
 	log     *slog.Logger
 	store   *store.Store
 	groups  *group.Manager
+	shares  *share.Manager
 	txns    *txn.Manager
 	apis    apiTable
 	metrics *metrics
@@ -48,7 +50,7 @@ func New(cfg Config, st *store.Store) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, store: st, groups: st.Groups(), txns: st.Transactions(), apis: newAPITable(),
+		cfg: cfg, log: cfg.Logger, store: st, groups: st.Groups(), shares: st.Shares(), txns: st.Transactions(), apis: newAPITable(),
 		frames: newBudget(cfg.MaxBufferedBytes),
 		conns:  map[*conn]struct{}{}, byAddr: map[netip.Addr]int{},
 	}
