@@ -94,6 +94,14 @@ func (p *Parser) Shrink(n int) {
 	}
 }
 
+// Mark names the place where the next command begins, until Free, Grow or Shrink.
+func (p *Parser) Mark() int { return p.base }
+
+// Rewind goes back to a place that Mark named: what was taken since then comes again.
+func (p *Parser) Rewind(mark int) {
+	p.base, p.pos, p.missing, p.spans = mark, mark, 0, p.spans[:0]
+}
+
 // Next appends the arguments of the next command to args; none when the command
 // is not whole yet. The error is a *ProtocolError and final.
 func (p *Parser) Next(args [][]byte) ([][]byte, error) {

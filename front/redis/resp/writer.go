@@ -8,12 +8,32 @@ import (
 // Writer appends replies to a buffer, in the protocol version that the client
 // chose. The zero Writer writes RESP2. Not safe for concurrent use.
 type Writer struct {
+	// Limit, unless 0, is how much the buffer may hold: a string that goes beyond
+	// is left out, and Over reports it. What was written is then no reply.
+	Limit int
+
 	buf   []byte
 	resp3 bool
+	over  bool
 }
 
 // NewWriter returns a Writer that appends to buf.
-func NewWriter(buf []byte, resp3 bool) Writer { return Writer{buf, resp3} }
+func NewWriter(buf []byte, resp3 bool) Writer { return Writer{buf: buf, resp3: resp3} }
+
+// Over reports whether Limit was met since the last call.
+func (w *Writer) Over() bool {
+	over := w.over
+	w.over = false
+	return over
+}
+
+// room reports whether n bytes fit.
+func (w *Writer) room(n int) bool {
+	if w.Limit > 0 && len(w.buf)+n > w.Limit {
+		w.over = true
+	}
+	return !w.over
+}
 
 // SetRESP3 chooses the version of what follows.
 func (w *Writer) SetRESP3(on bool) { w.resp3 = on }
@@ -62,6 +82,9 @@ func (w *Writer) Int(n int64) { w.line(':', n) }
 
 // Bulk writes a string of any bytes.
 func (w *Writer) Bulk(b []byte) {
+	if !w.room(len(b)) {
+		return
+	}
 	w.line('$', int64(len(b)))
 	w.buf = append(w.buf, b...)
 	w.crlf()
@@ -69,6 +92,9 @@ func (w *Writer) Bulk(b []byte) {
 
 // BulkString writes a string of any bytes.
 func (w *Writer) BulkString(s string) {
+	if !w.room(len(s)) {
+		return
+	}
 	w.line('$', int64(len(s)))
 	w.buf = append(w.buf, s...)
 	w.crlf()
@@ -193,6 +219,9 @@ func (w *Writer) Verbatim(format, text string) {
 
 // line writes a type with a number.
 func (w *Writer) line(kind byte, n int64) {
+	if !w.room(0) {
+		return
+	}
 	w.buf = append(w.buf, kind)
 	w.buf = strconv.AppendInt(w.buf, n, 10)
 	w.crlf()
