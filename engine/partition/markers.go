@@ -41,10 +41,38 @@ func (p *Partition) End(m record.Marker, done func(error)) {
 	p.log.Notify(end, done)
 }
 
-// end writes the marker, and returns the offset that must be durable.
+// Abort ends a producer's transaction here that its coordinator knows nothing of,
+// so that readers of committed records get on: a transaction hangs when the
+// coordinator's memory of it is lost, as with a catalogue from an older backup.
+// It is like End otherwise. ErrTransaction: the coordinator does know it.
+func (p *Partition) Abort(producer int64, epoch int16, done func(error)) {
+	end, err := p.abort(producer, epoch)
+	if err != nil {
+		done(err)
+		return
+	}
+	p.log.Notify(end, done)
+}
+
+func (p *Partition) abort(producer int64, epoch int16) (int64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// Under the lock: no batch of a new transaction comes between.
+	if p.o.Transactions != nil && p.o.Transactions.Holds(p.id, producer) {
+		return 0, fmt.Errorf("%s: the transaction of producer %d is its coordinator's to end: %w", p.id, producer, ErrTransaction)
+	}
+	return p.endLocked(record.Marker{ProducerID: producer, Epoch: epoch, Time: p.o.Clock.Now().UnixMilli()})
+}
+
 func (p *Partition) end(m record.Marker) (int64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.endLocked(m)
+}
+
+// endLocked writes the marker, and returns the offset that must be durable. p.mu
+// is held.
+func (p *Partition) endLocked(m record.Marker) (int64, error) {
 	if p.closed {
 		return 0, ErrClosed
 	}

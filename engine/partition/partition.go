@@ -82,6 +82,9 @@ type Transactions interface {
 	// once a batch: it must be quick, and must not call the partition. Whoever ends
 	// a transaction makes it fail before calling End.
 	Ongoing(tp lattice.TopicPartition, producer int64, epoch int16) error
+	// Holds reports whether a transaction of the producer, in whatever epoch, is
+	// under way in the partition or yet to be ended there. It is asked likewise.
+	Holds(tp lattice.TopicPartition, producer int64) bool
 }
 
 // Options are what a partition is opened with.

@@ -210,6 +210,10 @@ func (v logsOf) Ongoing(tp lattice.TopicPartition, producer int64, epoch int16) 
 	return v.s.txns.Ongoing(tp, producer, epoch)
 }
 
+func (v logsOf) Holds(tp lattice.TopicPartition, producer int64) bool {
+	return v.s.txns.Holds(tp, producer)
+}
+
 func (v topicsOf) TermEnd(tp lattice.TopicPartition, term int32) (int64, bool) {
 	p, err := v.s.Partition(tp.Topic, tp.Partition)
 	if err != nil {

@@ -163,6 +163,22 @@ func (m *Manager) OngoingFor(group string, r Request) error {
 	return m.ongoing(r, func(t *Transaction) bool { return t.ID == r.ID && t.hasGroup(group) })
 }
 
+// Holds reports whether a transaction of the producer, in whatever epoch, takes
+// batches in the partition or is yet to be ended there: then its end is the
+// coordinator's to write. It is quick, and may be called with the locks of logs
+// held.
+func (m *Manager) Holds(tp lattice.TopicPartition, producer int64) bool {
+	m.mu.Lock()
+	e := m.byProducer[producer]
+	m.mu.Unlock()
+	if e == nil {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.gone && (e.t.Producer == producer && e.t.has(tp) || e.next != nil && e.next.has(tp))
+}
+
 func (m *Manager) ongoing(r Request, has func(*Transaction) bool) error {
 	m.mu.Lock()
 	e := m.byProducer[r.Producer]

@@ -1,6 +1,8 @@
 package kafka
 
 import (
+	"strconv"
+
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -35,6 +37,21 @@ func (c *conn) alterConfigs(_ *request, req *kmsg.AlterConfigsRequest) kmsg.Resp
 	return resp
 }
 
+// alterNode refuses to set a node's configs. There are none over the protocol, so
+// resetting one changes nothing: tools do when they clean up (such as
+// kafka-reassign-partitions --verify, which lifts throttles that may be there).
+func (s *Server) alterNode(name string, changes []store.ConfigChange) error {
+	if id := strconv.Itoa(int(s.nodeID())); name != "" && name != id {
+		return refuse(kerr.InvalidRequest, "broker %q: this node is %s", name, id)
+	}
+	for _, ch := range changes {
+		if ch.Value != nil || ch.Op != "" {
+			return refuse(kerr.InvalidRequest, "config %s: a node's configs are set in its configuration file, not over the protocol", ch.Name)
+		}
+	}
+	return nil
+}
+
 // resource names what has configs.
 type resource struct {
 	kind kmsg.ConfigResourceType
@@ -49,7 +66,7 @@ func (c *conn) alter(r resource, times int, changes []store.ConfigChange, replac
 	case times > 1:
 		return refuse(kerr.InvalidRequest, "%s %q is named more than once", r.kind, r.name)
 	case r.kind == kmsg.ConfigResourceTypeBroker:
-		return refuse(kerr.InvalidRequest, "a node's configs are set in its configuration file, not over the protocol")
+		return s.alterNode(r.name, changes)
 	case r.kind != kmsg.ConfigResourceTypeTopic && r.kind != kmsg.ConfigResourceTypeGroupConfig:
 		return refuse(kerr.InvalidRequest, "configs of a %s are not served: topics and groups have some", r.kind)
 	}

@@ -193,3 +193,103 @@ func TestListConfigResources(t *testing.T) {
 		}
 	}
 }
+
+// TestNodeConfigsCannotBeSet, but resetting what is not set is no fault.
+func TestNodeConfigsCannotBeSet(t *testing.T) {
+	f := newFixture(t, Config{})
+	c := f.dial()
+	node := fmt.Sprint(f.srv.nodeID())
+	for _, step := range []struct {
+		name string
+		op   kmsg.IncrementalAlterConfigOp
+		code int16
+	}{
+		{node, kmsg.IncrementalAlterConfigOpDelete, 0},
+		{"", kmsg.IncrementalAlterConfigOpDelete, 0},
+		{"77", kmsg.IncrementalAlterConfigOpDelete, 42},
+		{node, kmsg.IncrementalAlterConfigOpSet, 42},
+		{node, kmsg.IncrementalAlterConfigOpAppend, 42},
+	} {
+		for v := int16(0); v <= 1; v++ {
+			req := newReq[*kmsg.IncrementalAlterConfigsRequest](v)
+			r := kmsg.NewIncrementalAlterConfigsRequestResource()
+			r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeBroker, step.name
+			cfg := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+			cfg.Name, cfg.Op = "leader.replication.throttled.rate", step.op
+			if step.op != kmsg.IncrementalAlterConfigOpDelete {
+				cfg.Value = kmsg.StringPtr("1")
+			}
+			r.Configs = append(r.Configs, cfg)
+			req.Resources = append(req.Resources, r)
+			if got := ask[*kmsg.IncrementalAlterConfigsResponse](c, req).Resources[0]; got.ErrorCode != step.code {
+				t.Errorf("version %d, broker %q, operation %d: %+v, want %d", v, step.name, step.op, got, step.code)
+			}
+		}
+	}
+}
+
+func TestAlterReplicaLogDirs(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.topic("t", 1)
+	c := f.dial()
+	for v := int16(1); v <= 2; v++ {
+		req := newReq[*kmsg.AlterReplicaLogDirsRequest](v)
+		for _, dir := range []string{f.store.Volume().Dir, "/elsewhere"} {
+			d := kmsg.NewAlterReplicaLogDirsRequestDir()
+			d.Dir = dir
+			in := kmsg.NewAlterReplicaLogDirsRequestDirTopic()
+			in.Topic, in.Partitions = "t", []int32{0, 1}
+			d.Topics = append(d.Topics, in)
+			req.Dirs = append(req.Dirs, d)
+		}
+		var got []int16
+		for _, topic := range ask[*kmsg.AlterReplicaLogDirsResponse](c, req).Topics {
+			for _, p := range topic.Partitions {
+				got = append(got, p.ErrorCode)
+			}
+		}
+		if want := []int16{0, 3, 57, 3}; !slices.Equal(got, want) { // LOG_DIR_NOT_FOUND
+			t.Errorf("version %d: %v, want %v", v, got, want)
+		}
+	}
+}
+
+// TestWriteTxnMarkers: a transaction that its coordinator knows is not ended from
+// outside; engine/store tests one that it has forgotten.
+func TestWriteTxnMarkers(t *testing.T) {
+	f := newFixture(t, Config{})
+	topic := f.topic("t", 1)
+	p := f.producer("p", 3)
+	p.ok(p.add(topic, 0))
+	p.ok(p.put(topic, 0, "a"))
+	c := f.dial()
+	for v := int16(1); v <= 2; v++ {
+		req := newReq[*kmsg.WriteTxnMarkersRequest](v)
+		for _, m := range []struct {
+			producer int64
+			commit   bool
+		}{{p.id, false}, {p.id, true}, {-1, false}, {p.id + 1, false}} {
+			marker := kmsg.NewWriteTxnMarkersRequestMarker()
+			marker.ProducerID, marker.ProducerEpoch, marker.Committed = m.producer, p.epoch, m.commit
+			in := kmsg.NewWriteTxnMarkersRequestMarkerTopic()
+			in.Topic, in.Partitions = "t", []int32{0, 1}
+			marker.Topics = append(marker.Topics, in)
+			req.Markers = append(req.Markers, marker)
+		}
+		var got []int16
+		for _, m := range ask[*kmsg.WriteTxnMarkersResponse](c, req).Markers {
+			for _, part := range m.Topics[0].Partitions {
+				got = append(got, part.ErrorCode)
+			}
+		}
+		// Known to its coordinator, a commit, no producer, none to end; and no such partition each time.
+		if want := []int16{48, 3, 42, 3, 42, 3, 0, 3}; !slices.Equal(got, want) {
+			t.Errorf("version %d: %v, want %v", v, got, want)
+		}
+	}
+	p.ok(p.put(topic, 0, "b"))
+	p.ok(p.end(true))
+	if got := committed(t, c.stable(topic, 12, 0)); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("committed: %q", got)
+	}
+}
