@@ -1,6 +1,7 @@
 package roster
 
 import (
+	"iter"
 	"slices"
 
 	lattice "github.com/lattice-log/lattice"
@@ -99,13 +100,42 @@ func (r *Roster) Grants(at sigchain.Ref, to lattice.AuthorID) bool {
 // the author names as parents when it first uses them. Read-only.
 func (r *Roster) GrantsTo(to lattice.AuthorID) []sigchain.Ref { return r.granted[to] }
 
-// Removals yields what removes an author, whether it counts or not.
-func (r *Roster) Removals(of lattice.AuthorID, yield func(by sigchain.Ref, rm Remove) bool) {
-	for _, rm := range r.removals[of] {
-		if !yield(rm.at, rm.Remove) {
-			return
+// Removals yields what removes an author and where, whether it counts or not.
+func (r *Roster) Removals(of lattice.AuthorID) iter.Seq2[sigchain.Ref, Remove] {
+	return func(yield func(sigchain.Ref, Remove) bool) {
+		for _, rm := range r.removals[of] {
+			if !yield(rm.at, rm.Remove) {
+				return
+			}
 		}
 	}
+}
+
+// Entry returns what was added of an entry.
+func (r *Roster) Entry(at sigchain.Ref) (Entry, bool) {
+	e, ok := r.entries[at]
+	if !ok {
+		return Entry{}, false
+	}
+	return *e, true
+}
+
+// Drop takes out what was added of an entry, and reports whether there was
+// something.
+func (r *Roster) Drop(at sigchain.Ref) bool {
+	e, ok := r.entries[at]
+	if !ok {
+		return false
+	}
+	delete(r.entries, at)
+	for _, m := range e.Members {
+		r.granted[m.Author] = slices.DeleteFunc(r.granted[m.Author], func(g sigchain.Ref) bool { return g == at })
+	}
+	for _, rm := range e.Removes {
+		r.removals[rm.Author] = slices.DeleteFunc(r.removals[rm.Author], func(x removal) bool { return x.at == at })
+	}
+	r.Forget()
+	return true
 }
 
 // Role returns the role that counts at a place of a chain.

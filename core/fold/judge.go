@@ -1,0 +1,179 @@
+package fold
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lattice-log/lattice/core/roster"
+	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/core/state"
+)
+
+// operations are an entry's, as far as they matter here.
+type operations struct {
+	state   []state.Op // at their index; others nil
+	members []roster.Member
+	removes []roster.Remove
+	needs   roster.Role // the greatest that one of them needs
+	bad     error       // one is malformed
+	unknown bool        // one is of a kind or version that is not known here
+}
+
+func parse(s sigchain.Signed) *operations {
+	o := &operations{needs: roster.Reader, state: make([]state.Op, len(s.Ops))}
+	own := state.Writer{Author: s.Author, Incarnation: s.Incarnation}
+	for i, op := range s.Ops {
+		needs, err := roster.Writer, error(nil)
+		switch op.Kind {
+		case sigchain.KindGenesis:
+			_, err = sigchain.ParseGenesis(op)
+		case sigchain.KindCreateTopic:
+			_, err = sigchain.ParseCreateTopic(op)
+		case roster.KindMember:
+			var m roster.Member
+			m, err = roster.ParseMember(op)
+			o.members, needs = append(o.members, m), m.Needs()
+		case roster.KindRemove:
+			var r roster.Remove
+			r, err = roster.ParseRemove(op)
+			o.removes, needs = append(o.removes, r), r.Needs()
+		case state.KindPut, state.KindEnd, state.KindExpire:
+			o.state[i], err = state.ParseOp(op, own)
+		default:
+			o.unknown = true
+		}
+		switch {
+		case errors.Is(err, sigchain.ErrVersion):
+			o.unknown = true
+		case err != nil && o.bad == nil:
+			o.bad = fmt.Errorf("operation %d: %w", i, err)
+		}
+		o.needs = max(o.needs, needs)
+	}
+	return o
+}
+
+// judge says whether an entry, which is the tip of c now, has an effect, and adds
+// what it says to the roster.
+func (m *Machine) judge(c *chain, s sigchain.Signed, o *operations) Folded {
+	at := s.Ref()
+	role := m.roster.Role(at.Place())
+	m.applied(c, segment{s.Seq, role})
+	err := o.bad
+	if err == nil {
+		err = m.unseen(c, s, o.state)
+	}
+	if len(o.members)+len(o.removes) > 0 {
+		m.enrol(roster.Entry{At: at, Needs: o.needs, Members: o.members, Removes: o.removes}, err == nil)
+	}
+	switch {
+	case s.Seq >= c.limit:
+		err = c.why(s.Seq)
+	case role < o.needs:
+		err = fmt.Errorf("%w: %s, needs %s", ErrRights, role, o.needs)
+	}
+	if err != nil {
+		return Folded{Entry: s, Void: fmt.Errorf("entry %s: %w", at.Place(), err)}
+	}
+	return Folded{Entry: s, Ops: o.state}
+}
+
+// enrol adds an entry to the roster, if it is in form, or takes it out again: by
+// what was learned since it was added, it named what its author had not seen.
+func (m *Machine) enrol(e roster.Entry, inForm bool) {
+	changed := inForm && m.roster.Add(e) || !inForm && m.roster.Drop(e.At)
+	if !changed {
+		return
+	}
+	m.changes.entry(e.At)
+	if len(e.Removes) > 0 || !inForm {
+		m.recheck()
+	}
+}
+
+// unseen reports the first operation that names what its author had not seen.
+func (m *Machine) unseen(c *chain, s sigchain.Signed, ops []state.Op) error {
+	for i, op := range ops {
+		if op == nil {
+			continue
+		}
+		for d := range op.Names {
+			seen := false
+			if d.Writer == c.writer {
+				seen = d.Seq < s.Seq || d.Seq == s.Seq && d.Index < uint32(i)
+			} else {
+				seen = m.sees(c, d.Writer, d.Seq)
+			}
+			if !seen {
+				return fmt.Errorf("operation %d: %w: %s", i, ErrUnseen, d)
+			}
+		}
+	}
+	return nil
+}
+
+// segment says with which role a chain was folded from an entry on, up to the
+// next segment.
+type segment struct {
+	from uint64
+	role roster.Role
+}
+
+func (s segment) compare(o segment) int { return cmp.Compare(s.from, o.from) }
+
+// applied notes the role with which an entry is folded.
+func (m *Machine) applied(c *chain, s segment) {
+	if n := len(c.applied); n == 0 || c.applied[n-1].role != s.role {
+		c.applied = append(c.applied, s)
+		m.changes.segment(c, s)
+	}
+}
+
+// appliedAt returns the role with which an entry was folded.
+func (c *chain) appliedAt(seq uint64) roster.Role {
+	i, ok := slices.BinarySearchFunc(c.applied, seq, func(s segment, n uint64) int { return cmp.Compare(s.from, n) })
+	if !ok {
+		i--
+	}
+	if i < 0 {
+		return roster.None
+	}
+	return c.applied[i].role
+}
+
+// recheck finds out whether everything was folded with the role that it has by
+// what is known now. A role changes along a chain only where a grant is named, a
+// segment was begun, a cut lies, or the chain's limit.
+func (m *Machine) recheck() {
+	for _, c := range m.chains {
+		if m.stale {
+			return
+		}
+		var turns []uint64
+		turn := func(seq uint64) {
+			if seq > 0 && seq <= c.tip.Seq {
+				turns = append(turns, seq)
+			}
+		}
+		turn(1)
+		turn(c.limit)
+		for _, n := range c.grants {
+			turn(n.seq)
+		}
+		for _, s := range c.applied {
+			turn(s.from)
+		}
+		for _, r := range m.roster.Removals(c.writer.Author) {
+			for _, l := range r.Cut {
+				if l.Incarnation == c.writer.Incarnation {
+					turn(l.Seq + 1)
+				}
+			}
+		}
+		m.stale = slices.ContainsFunc(turns, func(seq uint64) bool {
+			return m.roster.Role(c.place(seq)) != c.appliedAt(seq)
+		})
+	}
+}

@@ -1,0 +1,393 @@
+package fold
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/roster"
+	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/core/state"
+)
+
+// What a machine must find again after a restart are records: small values under
+// keys, of which few change with an entry. Big-endian; every value begins with
+// its version, u8 = 1.
+//
+//	key                                    value after the version
+//	"a" author                             flags u8 (1 forked, 2 rooted), fork
+//	                                       incarnation and sequence u64, root u64
+//	"c" writer                             flags u8 (1 follows, 2 line), tip
+//	                                       sequence u64 and id 32, time u64, last
+//	                                       with an effect: sequence u64 and id 32,
+//	                                       what it follows: incarnation and
+//	                                       sequence u64, broken u64
+//	"e" author 32, incarnation, sequence,  needs u8, u32 n, then n x: kind u16,
+//	    id 32                              length u32, body: operations of core/roster
+//	"g" writer, sequence u64, author 32,   nothing: entry sequence names that grant
+//	    incarnation, sequence, id 32
+//	"m"                                    u8: 1 if a rebuild is due
+//	"n" writer, other writer               sequence u64: the last that was named
+//	"s" writer, sequence u64               role u8: folded with it from there on
+//
+// A writer is author 32, incarnation u64.
+const (
+	recordVersion = 1
+
+	tagAuthor  = 'a'
+	tagChain   = 'c'
+	tagEntry   = 'e'
+	tagGrant   = 'g'
+	tagMachine = 'm'
+	tagCite    = 'n'
+	tagSegment = 's'
+
+	writerSize = 32 + 8
+	refSize    = writerSize + 8 + 32
+
+	flagForked, flagRooted = 1, 2
+	flagFollows, flagLine  = 1, 2
+)
+
+// ErrRecord means a record that Changes never returned. Kind Corrupt.
+var ErrRecord = lattice.E(lattice.Corrupt, errors.New("malformed record of the fold"))
+
+// Record is to be kept under its key; an empty Value means that it goes.
+type Record struct{ Key, Value []byte }
+
+// changes is which records have changed since they were last asked for.
+type changes struct {
+	all      bool
+	stale    bool // as it is kept
+	authors  map[lattice.AuthorID]struct{}
+	chains   map[*chain]struct{}
+	cites    map[citeKey]struct{}
+	entries  map[sigchain.Ref]struct{}
+	grants   []Record
+	segments []Record
+}
+
+type citeKey struct {
+	c *chain
+	w state.Writer
+}
+
+func mark[K comparable](set *map[K]struct{}, k K) {
+	if *set == nil {
+		*set = map[K]struct{}{}
+	}
+	(*set)[k] = struct{}{}
+}
+
+func (x *changes) author(id lattice.AuthorID)    { mark(&x.authors, id) }
+func (x *changes) chain(c *chain)                { mark(&x.chains, c) }
+func (x *changes) cite(c *chain, w state.Writer) { mark(&x.cites, citeKey{c, w}) }
+func (x *changes) entry(at sigchain.Ref)         { mark(&x.entries, at) }
+func (x *changes) grant(c *chain, n naming)      { x.grants = append(x.grants, n.record(c)) }
+func (x *changes) segment(c *chain, s segment)   { x.segments = append(x.segments, s.record(c)) }
+func newRecord(value int) []byte                 { return append(make([]byte, 0, 1+value), recordVersion) }
+func key(tag byte, w state.Writer, more int) []byte {
+	return appendWriter(append(make([]byte, 0, 1+writerSize+more), tag), w)
+}
+func appendWriter(b []byte, w state.Writer) []byte {
+	return binary.BigEndian.AppendUint64(append(b, w.Author[:]...), w.Incarnation)
+}
+
+func appendRef(b []byte, r sigchain.Ref) []byte {
+	b = binary.BigEndian.AppendUint64(appendWriter(b, writerOf(r.Place())), r.Seq)
+	return append(b, r.ID[:]...)
+}
+
+// Changes returns the records that have changed since the last call; after a
+// Reset, all there are.
+func (m *Machine) Changes() []Record {
+	x := m.changes
+	m.changes = changes{stale: m.stale}
+	if x.all {
+		return slices.Collect(m.records)
+	}
+	var out []Record
+	for id := range x.authors {
+		out = append(out, m.authors[id].record(id))
+	}
+	for c := range x.chains {
+		out = append(out, c.record())
+	}
+	for k := range x.cites {
+		out = append(out, k.c.citeRecord(k.w))
+	}
+	for at := range x.entries {
+		out = append(out, m.entryRecord(at))
+	}
+	if m.stale != x.stale {
+		out = append(out, m.record())
+	}
+	return append(append(out, x.grants...), x.segments...)
+}
+
+// records yields all there are.
+func (m *Machine) records(yield func(Record) bool) {
+	more := yield(m.record())
+	emit := func(r Record) { more = more && yield(r) }
+	for id, a := range m.authors {
+		emit(a.record(id))
+	}
+	for e := range m.roster.Entries {
+		emit(m.entryRecord(e.At))
+	}
+	for _, c := range m.chains {
+		emit(c.record())
+		for id, cites := range c.named {
+			for _, x := range cites {
+				emit(c.citeRecord(state.Writer{Author: id, Incarnation: x.incarnation}))
+			}
+		}
+		for _, n := range c.grants {
+			emit(n.record(c))
+		}
+		for _, s := range c.applied {
+			emit(s.record(c))
+		}
+	}
+}
+
+func (m *Machine) record() Record {
+	v := newRecord(1)
+	if m.stale {
+		return Record{[]byte{tagMachine}, append(v, 1)}
+	}
+	return Record{[]byte{tagMachine}, append(v, 0)}
+}
+
+func (a *author) record(id lattice.AuthorID) Record {
+	flags := byte(0)
+	if a.fork.Seq != 0 {
+		flags |= flagForked
+	}
+	if a.rooted {
+		flags |= flagRooted
+	}
+	v := append(newRecord(25), flags)
+	v = binary.BigEndian.AppendUint64(v, a.fork.Incarnation)
+	v = binary.BigEndian.AppendUint64(v, a.fork.Seq)
+	v = binary.BigEndian.AppendUint64(v, a.root)
+	return Record{append([]byte{tagAuthor}, id[:]...), v}
+}
+
+func (c *chain) record() Record {
+	flags, after := byte(0), uint64(0)
+	if c.after != nil {
+		flags, after = flags|flagFollows, c.after.writer.Incarnation
+	}
+	if c.line {
+		flags |= flagLine
+	}
+	v := append(newRecord(1+8+32+8+8+32+8+8+8), flags)
+	v = append(binary.BigEndian.AppendUint64(v, c.tip.Seq), c.tip.ID[:]...)
+	v = binary.BigEndian.AppendUint64(v, c.time)
+	v = append(binary.BigEndian.AppendUint64(v, c.effective.Seq), c.effective.ID[:]...)
+	v = binary.BigEndian.AppendUint64(v, after)
+	v = binary.BigEndian.AppendUint64(v, c.from)
+	v = binary.BigEndian.AppendUint64(v, c.broken)
+	return Record{key(tagChain, c.writer, 0), v}
+}
+
+func (c *chain) citeRecord(w state.Writer) Record {
+	seq := uint64(0)
+	for _, x := range c.named[w.Author] {
+		if x.incarnation == w.Incarnation {
+			seq = x.seq
+		}
+	}
+	return Record{appendWriter(key(tagCite, c.writer, writerSize), w), binary.BigEndian.AppendUint64(newRecord(8), seq)}
+}
+
+func (n naming) record(c *chain) Record {
+	k := binary.BigEndian.AppendUint64(key(tagGrant, c.writer, 8+refSize), n.seq)
+	return Record{appendRef(k, n.grant), newRecord(0)}
+}
+
+func (s segment) record(c *chain) Record {
+	k := binary.BigEndian.AppendUint64(key(tagSegment, c.writer, 8), s.from)
+	return Record{k, append(newRecord(1), byte(s.role))}
+}
+
+// entryRecord returns what the roster holds of an entry, or that it holds nothing.
+func (m *Machine) entryRecord(at sigchain.Ref) Record {
+	k := appendRef([]byte{tagEntry}, at)
+	e, ok := m.roster.Entry(at)
+	if !ok {
+		return Record{Key: k}
+	}
+	v := append(newRecord(64), byte(e.Needs))
+	v = binary.BigEndian.AppendUint32(v, uint32(len(e.Members)+len(e.Removes)))
+	add := func(op sigchain.Op, err error) {
+		if err != nil {
+			panic(lattice.E(lattice.Internal, err)) // what was parsed encodes
+		}
+		v = binary.BigEndian.AppendUint16(v, op.Kind)
+		v = append(binary.BigEndian.AppendUint32(v, uint32(len(op.Body))), op.Body...)
+	}
+	for _, x := range e.Members {
+		add(x.Op())
+	}
+	for _, x := range e.Removes {
+		add(x.Op())
+	}
+	return Record{k, v}
+}
+
+// Restore returns the machine whose Changes came to these records, in any order.
+// What waited is to be offered again. Wraps ErrRecord.
+func Restore(c Config, records iter.Seq[Record]) (*Machine, error) {
+	m, err := New(c)
+	if err != nil {
+		return nil, err
+	}
+	for r := range records {
+		if err := m.restore(r); err != nil {
+			return nil, fmt.Errorf("restore the fold: record %x: %w", r.Key, err)
+		}
+	}
+	m.moves = 1
+	for _, a := range m.authors {
+		m.limits(a)
+		for _, c := range a.chains {
+			if c.after != nil {
+				c.inherited = m.Named(c.after.place(c.from))
+			}
+			if c.effective.Seq > 0 {
+				c.moved = m.moves
+			}
+			slices.SortFunc(c.grants, naming.compare)
+			slices.SortFunc(c.applied, segment.compare)
+		}
+	}
+	m.changes = changes{stale: m.stale}
+	return m, nil
+}
+
+func (m *Machine) restore(r Record) error {
+	if len(r.Key) == 0 || len(r.Value) == 0 {
+		return fmt.Errorf("%w: empty", ErrRecord)
+	}
+	if r.Value[0] != recordVersion {
+		return lattice.E(lattice.Unsupported, fmt.Errorf("%w: version %d", ErrRecord, r.Value[0]))
+	}
+	k, v := fields{rest: r.Key[1:]}, fields{rest: r.Value[1:]}
+	var err error
+	switch r.Key[0] {
+	case tagAuthor:
+		a := m.author(lattice.AuthorID(k.take(32)))
+		flags := v.u8()
+		a.fork.Incarnation, a.fork.Seq, a.root = v.u64(), v.u64(), v.u64()
+		a.rooted = flags&flagRooted != 0
+		v.bad = v.bad || flags > flagForked|flagRooted || (flags&flagForked != 0) != (a.fork.Seq != 0)
+		if a.fork.Seq != 0 {
+			a.fork.Author = lattice.AuthorID(r.Key[1:33])
+		}
+	case tagChain:
+		m.restoreChain(k.writer(), &v)
+	case tagEntry:
+		err = m.restoreEntry(k.ref(), &v)
+	case tagGrant:
+		c := m.open(k.writer())
+		c.grants = append(c.grants, naming{k.u64(), k.ref()})
+	case tagMachine:
+		m.stale = v.u8() == 1
+	case tagCite:
+		c, w := m.open(k.writer()), k.writer()
+		c.cite(sigchain.Ref{Author: w.Author, Link: sigchain.Link{Incarnation: w.Incarnation, Seq: v.u64()}})
+	case tagSegment:
+		c := m.open(k.writer())
+		c.applied = append(c.applied, segment{k.u64(), roster.Role(v.u8())})
+	default:
+		return fmt.Errorf("%w: key", ErrRecord)
+	}
+	if err == nil && (k.bad || v.bad || len(k.rest)+len(v.rest) > 0) {
+		err = fmt.Errorf("%w: lengths do not fit", ErrRecord)
+	}
+	return err
+}
+
+func (m *Machine) restoreChain(w state.Writer, v *fields) {
+	c := m.open(w)
+	flags := v.u8()
+	c.tip = sigchain.Link{Incarnation: w.Incarnation, Seq: v.u64(), ID: lattice.Hash(v.take(32))}
+	c.time = v.u64()
+	c.effective = sigchain.Link{Incarnation: w.Incarnation, Seq: v.u64(), ID: lattice.Hash(v.take(32))}
+	after := v.u64()
+	c.from, c.broken, c.line = v.u64(), v.u64(), flags&flagLine != 0
+	if flags&flagFollows != 0 {
+		v.bad = v.bad || after >= w.Incarnation
+		if !v.bad {
+			c.after = m.open(state.Writer{Author: w.Author, Incarnation: after})
+		}
+	}
+	if c.tip.Seq == 0 {
+		c.tip = sigchain.Link{}
+	}
+	if c.effective.Seq == 0 {
+		c.effective = sigchain.Link{}
+	}
+}
+
+func (m *Machine) restoreEntry(at sigchain.Ref, v *fields) error {
+	e := roster.Entry{At: at, Needs: roster.Role(v.u8())}
+	for n := v.u32(); n > 0 && !v.bad; n-- {
+		op := sigchain.Op{Kind: v.u16()}
+		op.Body = v.take(int(v.u32()))
+		if v.bad {
+			break
+		}
+		if op.Kind == roster.KindMember {
+			x, err := roster.ParseMember(op)
+			if err != nil {
+				return fmt.Errorf("%w: %w", ErrRecord, err)
+			}
+			e.Members = append(e.Members, x)
+			continue
+		}
+		x, err := roster.ParseRemove(op)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrRecord, err)
+		}
+		e.Removes = append(e.Removes, x)
+	}
+	m.roster.Add(e)
+	return nil
+}
+
+// fields takes fields from rest. Once something is missing, bad is set and
+// everything reads as zero.
+type fields struct {
+	rest []byte
+	bad  bool
+}
+
+func (f *fields) take(n int) []byte {
+	if f.bad || n < 0 || n > len(f.rest) {
+		f.bad = true
+		return make([]byte, min(max(n, 0), 32))
+	}
+	b := f.rest[:n:n]
+	f.rest = f.rest[n:]
+	return b
+}
+
+func (f *fields) u8() uint8   { return f.take(1)[0] }
+func (f *fields) u16() uint16 { return binary.BigEndian.Uint16(f.take(2)) }
+func (f *fields) u32() uint32 { return binary.BigEndian.Uint32(f.take(4)) }
+func (f *fields) u64() uint64 { return binary.BigEndian.Uint64(f.take(8)) }
+
+func (f *fields) writer() state.Writer {
+	return state.Writer{Author: lattice.AuthorID(f.take(32)), Incarnation: f.u64()}
+}
+
+func (f *fields) ref() sigchain.Ref {
+	w := f.writer()
+	return sigchain.Ref{Author: w.Author, Link: sigchain.Link{Incarnation: w.Incarnation, Seq: f.u64(), ID: lattice.Hash(f.take(32))}}
+}
