@@ -28,6 +28,7 @@ type Config struct {
 	HTTP   HTTP   `key:"http"`
 	TLS    TLS    `key:"tls"`
 	Log    Log    `key:"log"`
+	Groups Groups `key:"groups"`
 	Limits Limits `key:"limits"`
 	Logs   Logs   `key:"logs"`
 }
@@ -85,6 +86,19 @@ type Log struct {
 	RetentionCheckMs int64 `key:"retention_check_ms" doc:"how often retention and compaction look"`
 }
 
+// Groups configures consumer groups, times in ms.
+type Groups struct {
+	// RebalanceDelayMs is how long an empty group of the classic protocol waits
+	// for further members after the first.
+	RebalanceDelayMs int64 `key:"rebalance_delay_ms" doc:"how long an empty group waits for further members after the first"`
+	// MinSessionMs and MaxSessionMs bound the session timeouts that members of
+	// the classic protocol ask for.
+	MinSessionMs int64 `key:"min_session_ms" doc:"shortest session timeout that a member may ask for"`
+	MaxSessionMs int64 `key:"max_session_ms" doc:"longest session timeout that a member may ask for"`
+	// OffsetsRetentionMs is how long an empty group's offsets are kept.
+	OffsetsRetentionMs int64 `key:"offsets_retention_ms" doc:"how long the offsets of a group without members are kept"`
+}
+
 // Limits bound what clients can make the node spend.
 type Limits struct {
 	// RequestBytes is the largest Kafka request that is read.
@@ -135,6 +149,7 @@ func Default() Config {
 			Durability: "fsync", FlushMs: 1000, SegmentBytes: 128 << 20,
 			RetentionMs: 7 * 24 * 3600 * 1000, RetentionBytes: -1, RetentionCheckMs: 300_000,
 		},
+		Groups: Groups{RebalanceDelayMs: 3000, MinSessionMs: 6000, MaxSessionMs: 1_800_000, OffsetsRetentionMs: 7 * 24 * 3600 * 1000},
 		Limits: Limits{
 			RequestBytes: 100 << 20, ControlBytes: 16 << 20, FetchBytes: 55 << 20, BatchBytes: 1<<20 + 12,
 			DecompressedBytes: 128 << 20, BufferedBytes: 1 << 30, Inflight: 128, InflightBytes: 64 << 20,
@@ -206,6 +221,10 @@ func (v *problems) numbers(c Config) {
 	v.between("log.retention_ms", c.Log.RetentionMs, -1, 1<<62)
 	v.between("log.retention_bytes", c.Log.RetentionBytes, -1, 1<<62)
 	v.between("log.retention_check_ms", c.Log.RetentionCheckMs, 100, 24*3_600_000)
+	v.between("groups.rebalance_delay_ms", c.Groups.RebalanceDelayMs, 0, 3_600_000)
+	v.between("groups.min_session_ms", c.Groups.MinSessionMs, 1, 24*3_600_000)
+	v.between("groups.max_session_ms", c.Groups.MaxSessionMs, 1, 24*3_600_000)
+	v.between("groups.offsets_retention_ms", c.Groups.OffsetsRetentionMs, 1, 1<<40)
 	v.between("limits.request_bytes", c.Limits.RequestBytes, 64<<10, 1<<30)
 	v.between("limits.control_bytes", c.Limits.ControlBytes, 64<<10, 1<<30)
 	v.between("limits.fetch_bytes", c.Limits.FetchBytes, 64<<10, 1<<30)
@@ -220,6 +239,9 @@ func (v *problems) numbers(c Config) {
 	v.between("limits.stall_ms", c.Limits.StallMs, 100, 1<<40)
 	v.between("limits.api_requests", int64(c.Limits.APIRequests), 1, 1_000_000)
 	v.between("limits.open_segments", int64(c.Limits.OpenSegments), 8, 1_000_000)
+	if g := c.Groups; g.MinSessionMs > g.MaxSessionMs && g.MaxSessionMs > 0 {
+		v.add("groups.min_session_ms", "%d is above groups.max_session_ms (%d): no member could join", g.MinSessionMs, g.MaxSessionMs)
+	}
 	if c.Limits.BatchBytes > c.Limits.RequestBytes {
 		v.add("limits.batch_bytes", "%d is above limits.request_bytes (%d): no request could carry it", c.Limits.BatchBytes, c.Limits.RequestBytes)
 	}

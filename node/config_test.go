@@ -4,8 +4,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/identity"
+	"github.com/lattice-log/lattice/engine/group"
 )
 
 // TestValidate checks that each wrong field, and each contradiction between
@@ -48,6 +51,8 @@ func TestValidate(t *testing.T) {
 		"log format":            {func(c *Config) { c.Logs.Format = "xml" }, "logs.format"},
 		"for ever":              {func(c *Config) { c.Log.RetentionMs, c.Log.RetentionBytes = -1, -1 }, ""},
 		"less than for ever":    {func(c *Config) { c.Log.RetentionMs = -2 }, "log.retention_ms"},
+		"no rebalance delay":    {func(c *Config) { c.Groups.RebalanceDelayMs = 0 }, ""},
+		"sessions crossed":      {func(c *Config) { c.Groups.MinSessionMs, c.Groups.MaxSessionMs = 2000, 1000 }, "groups.min_session_ms"},
 		"batch above request":   {func(c *Config) { c.Limits.BatchBytes, c.Log.SegmentBytes = 200<<20, 1<<30 }, "limits.batch_bytes"},
 		"batch above segment":   {func(c *Config) { c.Limits.BatchBytes, c.Log.SegmentBytes = 2<<20, 1<<20 }, "limits.batch_bytes"},
 		"request above buffers": {func(c *Config) { c.Limits.BufferedBytes = 50 << 20 }, "limits.request_bytes"},
@@ -75,13 +80,41 @@ func TestEveryNumberHasARange(t *testing.T) {
 	cfg := Default()
 	cfg.Kafka.DefaultPartitions = -7
 	cfg.Log = Log{Durability: "fsync", FlushMs: -7, SegmentBytes: -7, RetentionMs: -7, RetentionBytes: -7, RetentionCheckMs: -7}
+	cfg.Groups = Groups{-7, -7, -7, -7}
 	cfg.Limits = Limits{-7, -7, -7, -7, -7, -7, -7, -7, -7, -7, -7, -7, -7, -7}
 	err := cfg.Validate()
 	if err == nil {
 		t.Fatal("valid")
 	}
-	if have, want := strings.Count(err.Error(), "-7 is not between"), 1+5+14; have != want {
+	if have, want := strings.Count(err.Error(), "-7 is not between"), 1+5+4+14; have != want {
 		t.Errorf("%d of %d numbers are checked:\n%v", have, want, err)
+	}
+}
+
+// TestGroupSettings: what is not set is the coordinator's own default, and what is
+// set reaches it and is shown.
+func TestGroupSettings(t *testing.T) {
+	if have, want := groupConfig(Default().Groups), group.DefaultConfig(); have != want {
+		t.Errorf("defaults: %+v, want %+v", have, want)
+	}
+	cfg := Default()
+	cfg.Groups = Groups{RebalanceDelayMs: 0, MinSessionMs: 100, MaxSessionMs: 200, OffsetsRetentionMs: 120_000}
+	c := storeConfig(cfg, identity.Key{}, lattice.StoreID{}, nil)
+	if g := c.Group; g.InitialRebalanceDelay != 0 || g.MinSession != 100*time.Millisecond || g.MaxSession != 200*time.Millisecond || g.OffsetsRetention != 2*time.Minute {
+		t.Errorf("%+v", g)
+	}
+	shown := map[string]string{
+		"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100",
+		"group.max.session.timeout.ms": "200", "offsets.retention.minutes": "2",
+	}
+	for _, e := range c.NodeConfig {
+		if want, ok := shown[e.Name]; ok && (e.Value != want || e.Source != "node") {
+			t.Errorf("%s is shown as %s from %s, want %s", e.Name, e.Value, e.Source, want)
+		}
+		delete(shown, e.Name)
+	}
+	if len(shown) > 0 {
+		t.Errorf("not shown: %v", shown)
 	}
 }
 

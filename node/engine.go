@@ -14,6 +14,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/identity"
+	"github.com/lattice-log/lattice/engine/group"
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/internal/tick"
 	"github.com/lattice-log/lattice/storage/disk"
@@ -93,8 +94,16 @@ func storeConfig(cfg Config, key identity.Key, id lattice.StoreID, log *slog.Log
 		},
 		OpenFiles: cfg.Limits.OpenSegments, MaxDecompressed: int(cfg.Limits.DecompressedBytes),
 		RetentionCheck: ms(cfg.Log.RetentionCheckMs),
+		Group:          groupConfig(cfg.Groups),
 		NodeConfig:     kafkaConfigs(cfg),
 	}
+}
+
+func groupConfig(g Groups) group.Config {
+	c := group.DefaultConfig()
+	c.InitialRebalanceDelay, c.OffsetsRetention = ms(g.RebalanceDelayMs), ms(g.OffsetsRetentionMs)
+	c.MinSession, c.MaxSession = ms(g.MinSessionMs), ms(g.MaxSessionMs)
+	return c
 }
 
 // kafkaConfigs shows the node's configuration as Kafka clients ask for a
@@ -118,6 +127,10 @@ func kafkaConfigs(cfg Config) []store.ConfigEntry {
 		row("log.retention.bytes", "long", number(cfg.Log.RetentionBytes), number(def.Log.RetentionBytes), "Default of retention.bytes (log.retention_bytes)."),
 		row("log.retention.check.interval.ms", "long", number(cfg.Log.RetentionCheckMs), number(def.Log.RetentionCheckMs), "How often retention and compaction look (log.retention_check_ms)."),
 		row("log.flush.interval.ms", "long", number(cfg.Log.FlushMs), number(def.Log.FlushMs), "Default of flush.ms (log.flush_ms)."),
+		row("group.initial.rebalance.delay.ms", "int", number(cfg.Groups.RebalanceDelayMs), number(def.Groups.RebalanceDelayMs), "How long an empty group waits for further members (groups.rebalance_delay_ms)."),
+		row("group.min.session.timeout.ms", "int", number(cfg.Groups.MinSessionMs), number(def.Groups.MinSessionMs), "The shortest session timeout (groups.min_session_ms)."),
+		row("group.max.session.timeout.ms", "int", number(cfg.Groups.MaxSessionMs), number(def.Groups.MaxSessionMs), "The longest session timeout (groups.max_session_ms)."),
+		row("offsets.retention.minutes", "int", number(cfg.Groups.OffsetsRetentionMs/60_000), number(def.Groups.OffsetsRetentionMs/60_000), "How long an empty group's offsets are kept (groups.offsets_retention_ms)."),
 		row("message.max.bytes", "int", number(cfg.Limits.BatchBytes), number(def.Limits.BatchBytes), "Default of max.message.bytes (limits.batch_bytes)."),
 		row("socket.request.max.bytes", "int", number(cfg.Limits.RequestBytes), number(def.Limits.RequestBytes), "The largest request (limits.request_bytes)."),
 		row("fetch.max.bytes", "int", number(cfg.Limits.FetchBytes), number(def.Limits.FetchBytes), "The most records in one answer (limits.fetch_bytes)."),
