@@ -202,43 +202,49 @@ func (t *table) setRow(s *sub, r state.Row) {
 	} else if len(s.row) > 0 && len(r) == 0 {
 		e.counts[s.kind]--
 	}
-	before := s.size()
-	t.unlist(s)
+	before, was := s.size(), s.listing()
 	s.row = r
 	if s.dirty != t.round {
 		s.dirty = t.round
 		t.dirty = append(t.dirty, item{e, s})
 	}
-	t.list(s)
+	t.relist(s, was)
 	t.grew(e, s.size()-before)
 	t.bytes += s.size()
 }
 
-// unlist and list keep the orders of what the fold database does not hold in step
-// with a row.
-func (t *table) unlist(s *sub) {
-	if !s.attached() {
-		return
-	}
-	r := s.e.subs[s.kind]
-	if !s.stored && len(s.row) > 0 {
-		r.created.remove(s.name)
-	}
-	if score, ok := scoreOf(s.kind, s.row); ok && s.dirty != 0 {
-		r.scores.remove(scoreKey(score, s.name))
-	}
+// listing says how a row stands among those that the fold database may not hold.
+type listing struct {
+	here   bool // a dirty row that is present
+	scored bool // likewise, with a score
+	score  state.Score
 }
 
-func (t *table) list(s *sub) {
-	if !s.attached() {
+func (s *sub) listing() (l listing) {
+	if l.here = s.dirty != 0 && len(s.row) > 0; l.here {
+		l.score, l.scored = scoreOf(s.kind, s.row)
+	}
+	return l
+}
+
+// relist puts a row where it belongs among the rows that scans find in the table;
+// was is how it stood before.
+func (t *table) relist(s *sub, was listing) {
+	is := s.listing()
+	if is == was || !s.attached() {
 		return
 	}
 	r := s.e.subs[s.kind]
-	if !s.stored && len(s.row) > 0 {
+	if is.here && !was.here {
 		r.created.set(s.name, s)
+	} else if was.here && !is.here {
+		r.created.remove(s.name)
 	}
-	if score, ok := scoreOf(s.kind, s.row); ok && s.dirty != 0 {
-		r.scores.set(scoreKey(score, s.name), s)
+	if was.scored {
+		r.scores.remove(scoreKey(was.score, s.name))
+	}
+	if is.scored {
+		r.scores.set(scoreKey(is.score, s.name), s)
 	}
 }
 
@@ -290,12 +296,11 @@ func (t *table) present(e *entry) {
 		e.m.len--
 	}
 	e.m.dirty = t.round
-	if !e.stored {
-		if is {
-			e.m.created.set(e.name, e)
-		} else {
-			e.m.created.remove(e.name)
-		}
+	// Also when the fold database holds it: a round under way may delete it there.
+	if is {
+		e.m.created.set(e.name, e)
+	} else {
+		e.m.created.remove(e.name)
 	}
 }
 
@@ -329,14 +334,16 @@ func (t *table) rollback() {
 		e.keyState, e.group, e.dirty = x.k, x.group, x.dirty
 		e.version = t.version.Add(1) // somebody may have seen the other one
 		t.present(e)
+		if e.dirty == 0 {
+			e.m.created.remove(e.name)
+		}
 		t.grew(e, e.size()-before)
 	}
 	for i := len(u.subs) - 1; i >= 0; i-- {
 		x := u.subs[i]
-		before := x.s.size()
-		t.unlist(x.s)
+		before, was := x.s.size(), x.s.listing()
 		x.s.row, x.s.dirty = x.row, x.dirty
-		t.list(x.s)
+		t.relist(x.s, was)
 		t.grew(x.s.e, x.s.size()-before)
 	}
 }

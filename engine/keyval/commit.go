@@ -8,6 +8,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/engine/authorlog"
 	"github.com/lattice-log/lattice/engine/signedlog"
 )
@@ -108,10 +109,12 @@ func (db *DB) Update(f func(*Tx) error) (Ticket, error) {
 		tx.done = true
 		if err != nil {
 			db.t.rollback()
-			if tx.wrote > 0 {
-				g := db.building
+			if g := db.building; tx.wrote > 0 {
 				clear(g.ops[tx.ops:])
 				g.ops, g.bytes = g.ops[:tx.ops], tx.bytes
+				if tx.ops == 0 {
+					db.dropGroup()
+				}
 			}
 			return
 		}
@@ -164,6 +167,17 @@ func (db *DB) openGroup() error {
 	db.nextSeq++
 	db.building = &group{id: db.lastGroup, seq: db.nextSeq, time: t, parents: db.takeParents(), done: make(chan struct{})}
 	return nil
+}
+
+// dropGroup takes back the group being built, which is empty: nobody would ever
+// decide it.
+func (db *DB) dropGroup() {
+	for _, p := range db.building.parents {
+		db.moved[state.Writer{Author: p.Author, Incarnation: p.Incarnation}] = true
+	}
+	db.lastGroup--
+	db.nextSeq--
+	db.building = nil
 }
 
 // ticket returns the ticket of a group by its number. db.mu is held, shared or not.
@@ -234,7 +248,7 @@ func (db *DB) take(stopping bool) *group {
 	case len(db.queue) > 0:
 		db.writing = db.queue[0]
 		db.queue = append(db.queue[:0], db.queue[1:]...)
-	case db.building != nil && len(db.building.ops) > 0:
+	case db.building != nil:
 		db.writing, db.building = db.building, nil
 	default:
 		db.gather(nil)

@@ -85,7 +85,8 @@ type Options struct {
 	Key         identity.Key // this node's
 	Incarnation uint64       // of this start, greater than any before
 	Clock       tick.Clock
-	Stamp       func() (uint64, error) // the next hybrid timestamp, greater than any before
+	Stamp       func() (uint64, error) // the next hybrid timestamp, greater than any before or observed
+	Observe     func(t uint64)         // makes later timestamps greater than t
 	Committer   *signedlog.Committer   // which somebody runs
 	Handles     *segment.Handles
 
@@ -99,7 +100,7 @@ type Options struct {
 }
 
 func (o *Options) fill() error {
-	if o.FS == nil || o.Dir == "" || o.Key.IsZero() || o.Incarnation == 0 || o.Clock == nil || o.Stamp == nil || o.Committer == nil || o.Handles == nil {
+	if o.FS == nil || o.Dir == "" || o.Key.IsZero() || o.Incarnation == 0 || o.Clock == nil || o.Stamp == nil || o.Observe == nil || o.Committer == nil || o.Handles == nil {
 		return lattice.E(lattice.Invalid, errors.New("keyval: file system, directory, key, incarnation, clock, timestamps, committer and handles are required"))
 	}
 	if o.Logger == nil {

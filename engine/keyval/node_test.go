@@ -42,14 +42,20 @@ func (s *stamps) next() (uint64, error) {
 	return s.last, nil
 }
 
+func (s *stamps) observe(t uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = max(s.last, t)
+}
+
 func keyOf(n byte) identity.Key { return identity.FromSeed([32]byte{n, 1, 2}) }
 
 var testEpoch = time.UnixMilli(1_767_225_600_000)
 
 func options(fs disk.FS, author byte, incarnation uint64, clock tick.Clock) Options {
-	s := &stamps{now: clock.Now, last: incarnation << 40}
+	s := &stamps{now: clock.Now}
 	return Options{
-		FS: fs, Dir: "/store", Store: testStore, Key: keyOf(author), Incarnation: incarnation, Clock: clock, Stamp: s.next,
+		FS: fs, Dir: "/store", Store: testStore, Key: keyOf(author), Incarnation: incarnation, Clock: clock, Stamp: s.next, Observe: s.observe,
 		Committer: signedlog.NewCommitter(), Handles: segment.NewHandles(64), Logger: slog.New(slog.DiscardHandler),
 		BlockCache: 1 << 20,
 	}

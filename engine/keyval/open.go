@@ -248,6 +248,7 @@ func (db *DB) catchUp() error {
 			db.moved[w] = true // the first entry from here on names all there is
 		}
 	}
+	db.o.Observe(db.lastTime)
 	return nil
 }
 

@@ -285,21 +285,18 @@ func (t *table) written(r *round) {
 				rows.wiped = 0
 			}
 		}
-		switch {
-		case e.stored:
+		if e.dirty == 0 {
 			e.m.created.remove(e.name)
-		case !e.absent():
-			e.m.created.set(e.name, e)
 		}
 	}
 	for _, x := range r.subs {
 		s := x.s
-		t.unlist(s)
+		was := s.listing()
 		s.stored = len(x.row) > 0
 		s.score, s.scored = scoreOf(s.kind, x.row)
 		if s.dirty == r.n {
 			s.dirty = 0
 		}
-		t.list(s)
+		t.relist(s, was)
 	}
 }

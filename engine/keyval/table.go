@@ -58,7 +58,7 @@ type mapInfo struct {
 	name    string
 	len     int64           // keys that are present
 	dirty   uint64          // round
-	created ordered[*entry] // present keys that the fold database does not hold
+	created ordered[*entry] // present dirty keys that the fold database may not hold
 }
 
 // keyState is what is known of a key without its rows that have subs. Its slices
@@ -98,8 +98,8 @@ type entry struct {
 type subRows struct {
 	rows    map[string]*sub
 	wiped   uint64         // round since which what the fold database holds of the kind is gone; 0: it counts
-	created ordered[*sub]  // rows that the fold database does not hold
-	scores  *ordered[*sub] // by scoreKey, of dirty rows; for sorted sets
+	created ordered[*sub]  // dirty rows that are present
+	scores  *ordered[*sub] // those by scoreKey; for sorted sets
 }
 
 // sub is one row with a sub.
@@ -305,16 +305,16 @@ func (t *table) admit(s *shard, it item, size int64) {
 	s.ring = append(s.ring, it)
 	s.bytes += size
 	for tries := 0; s.bytes > t.limit && tries < 8 && len(s.ring) > 1; tries++ {
-		t.forget(s)
+		t.forget(s, it)
 	}
 }
 
 // forget takes one step of the hand: something clean that was not used since it
-// came by last goes.
-func (t *table) forget(s *shard) {
+// came by last goes; but not keep, which was only just admitted.
+func (t *table) forget(s *shard, keep item) {
 	s.hand %= len(s.ring)
 	it := s.ring[s.hand]
-	if !it.idle() || s.hand == len(s.ring)-1 { // the last one was only just admitted
+	if it == keep || !it.idle() {
 		s.hand++
 		return
 	}
