@@ -223,6 +223,11 @@ func (s *storeCheck) exists(tp lattice.TopicPartition) bool {
 	return ok && tp.Partition < t.Partitions
 }
 
+// internal is the partition that a store has without a record of it.
+func (s *storeCheck) internal() lattice.TopicPartition {
+	return lattice.TopicPartition{Topic: store.OffsetsTopicID(s.id)}
+}
+
 // checkStrays looks at records and directories of topics that are not there.
 func (s *storeCheck) checkStrays() {
 	for tp := range s.named {
@@ -232,7 +237,7 @@ func (s *storeCheck) checkStrays() {
 	}
 	offsets := 0
 	for tp, n := range s.groups {
-		if !s.exists(tp) {
+		if !s.exists(tp) && tp != s.internal() {
 			offsets += n
 		}
 	}

@@ -40,6 +40,8 @@ var (
 	ErrTimestamp = lattice.E(lattice.Invalid, errors.New("timestamp out of the topic's range"))
 	// ErrRecord (87): the batch breaks a rule of the topic or the protocol.
 	ErrRecord = lattice.E(lattice.Invalid, errors.New("invalid record"))
+	// ErrReadOnly (17): the topic is internal.
+	ErrReadOnly = lattice.E(lattice.Invalid, errors.New("the topic is internal: it can only be read"))
 )
 
 // batches is what Append knows of one request's batches. The slices are reused.
@@ -89,6 +91,9 @@ func (p *Partition) Append(a Append) {
 
 // check looks at everything that needs no lock.
 func (p *Partition) check(b []byte, cfg *Config, now time.Time) error {
+	if p.o.ReadOnly {
+		return ErrReadOnly
+	}
 	if len(b) == 0 {
 		return lattice.E(lattice.Invalid, errors.New("append: no record batch"))
 	}

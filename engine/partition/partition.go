@@ -107,6 +107,9 @@ type Options struct {
 	// Evidence is put in front of proofs: the store's genesis entry and the entry
 	// that created the topic.
 	Genesis, Creation []byte
+	// ReadOnly refuses what clients want to change with ErrReadOnly; nothing is put
+	// in Meta.
+	ReadOnly bool
 }
 
 // Partition is one partition of a topic. Safe for concurrent use.

@@ -15,8 +15,11 @@ const producerExpiry = 24 * time.Hour
 
 // Truncate moves the start to before (DeleteRecords; -1 stands for the committed
 // offset), durably, and returns the new start. At or below the start it does
-// nothing. Beyond the committed offset: Kind OutOfRange.
+// nothing. Beyond the committed offset: Kind OutOfRange. Errors: ErrReadOnly.
 func (p *Partition) Truncate(ctx context.Context, before int64) (int64, error) {
+	if p.o.ReadOnly {
+		return -1, ErrReadOnly
+	}
 	p.houseMu.Lock()
 	defer p.houseMu.Unlock()
 	return p.truncate(ctx, before)

@@ -50,6 +50,9 @@ func (p *Partition) loadProducers() error {
 
 // saveProducers saves the producer state up to the log's end.
 func (p *Partition) saveProducers() error {
+	if p.o.ReadOnly {
+		return nil // there are none
+	}
 	p.snapMu.Lock()
 	defer p.snapMu.Unlock()
 	p.mu.Lock()

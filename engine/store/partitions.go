@@ -58,7 +58,7 @@ func (s *Store) openTopics() error {
 		if err != nil {
 			return fmt.Errorf("topic %s (%d of %d): %w", rec.Name, i+1, len(recs), err)
 		}
-		t := &topic{rec, parts}
+		t := &topic{rec: rec, parts: parts}
 		if other, taken := s.byName[rec.Name]; taken {
 			return errors.Join(lattice.E(lattice.Corrupt, fmt.Errorf("topics %s and %s have one name, %q", other.rec.ID, rec.ID, rec.Name)), closeAll(parts))
 		}
@@ -79,20 +79,24 @@ func (s *Store) openPartitions(rec TopicRecord, from, to int32) ([]*partition.Pa
 	}
 	parts := make([]*partition.Partition, 0, to-from)
 	for n := from; n < to; n++ {
-		tp := lattice.TopicPartition{Topic: rec.ID, Partition: n}
-		p, err := partition.Open(partition.Options{
-			ID: tp, Store: s.info.ID, FS: s.cfg.FS, Dir: s.partitionDir(rec.ID, n),
-			Key: s.cfg.Key, Incarnation: s.info.Incarnation, Clock: s.cfg.Clock, Stamp: s.stamps.next,
-			Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger, Meta: s.cat.Meta(tp), Transactions: logsOf{s},
-			Limits:  record.Limits{MaxDecompressed: s.cfg.MaxDecompressed},
-			Genesis: s.genesis, Creation: rec.Creation,
-		}, cfg)
+		p, err := partition.Open(s.partitionOptions(rec, n), cfg)
 		if err != nil {
 			return nil, errors.Join(err, closeAll(parts))
 		}
 		parts = append(parts, p)
 	}
 	return parts, nil
+}
+
+func (s *Store) partitionOptions(rec TopicRecord, n int32) partition.Options {
+	tp := lattice.TopicPartition{Topic: rec.ID, Partition: n}
+	return partition.Options{
+		ID: tp, Store: s.info.ID, FS: s.cfg.FS, Dir: s.partitionDir(rec.ID, n),
+		Key: s.cfg.Key, Incarnation: s.info.Incarnation, Clock: s.cfg.Clock, Stamp: s.stamps.next,
+		Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger, Meta: s.cat.Meta(tp), Transactions: logsOf{s},
+		Limits:  record.Limits{MaxDecompressed: s.cfg.MaxDecompressed},
+		Genesis: s.genesis, Creation: rec.Creation,
+	}
 }
 
 func closeAll(parts []*partition.Partition) error {
@@ -109,6 +113,9 @@ func (s *Store) closeTopics() error {
 	var errs error
 	for _, t := range s.byID {
 		errs = errors.Join(errs, closeAll(t.parts))
+	}
+	if s.offsets.topic != nil {
+		errs = errors.Join(errs, closeAll(s.offsets.parts))
 	}
 	return errs
 }
@@ -152,7 +159,7 @@ func (t *topic) info() group.TopicInfo {
 func (v topicsOf) TopicByName(name string) (group.TopicInfo, bool) {
 	v.s.mu.RLock()
 	defer v.s.mu.RUnlock()
-	t, ok := v.s.byName[name]
+	t, ok := v.s.named(name)
 	if !ok {
 		return group.TopicInfo{}, false
 	}
@@ -162,7 +169,7 @@ func (v topicsOf) TopicByName(name string) (group.TopicInfo, bool) {
 func (v topicsOf) TopicByID(id lattice.TopicID) (group.TopicInfo, bool) {
 	v.s.mu.RLock()
 	defer v.s.mu.RUnlock()
-	t, ok := v.s.byID[id]
+	t, ok := v.s.identified(id)
 	if !ok {
 		return group.TopicInfo{}, false
 	}
@@ -174,6 +181,9 @@ func (v topicsOf) AllTopics() []group.TopicInfo {
 	defer v.s.mu.RUnlock()
 	out := make([]group.TopicInfo, 0, len(v.s.byID))
 	for _, t := range v.s.byID {
+		out = append(out, t.info())
+	}
+	if t, ok := v.s.listedInternal(); ok { // as in Kafka: who wants all topics by a pattern gets this one, too
 		out = append(out, t.info())
 	}
 	return out

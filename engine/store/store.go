@@ -115,6 +115,8 @@ type Store struct {
 	byID   map[lattice.TopicID]*topic
 	count  int32 // partitions of all topics
 
+	offsets internal // constant after Open
+
 	pidMu           sync.Mutex
 	nextPID, endPID uint64 // numbers taken and not given out
 }
@@ -122,8 +124,9 @@ type Store struct {
 // topic is one topic with its open partitions. The record and the list are
 // replaced, never changed in place; Store.mu guards the pointers.
 type topic struct {
-	rec   TopicRecord
-	parts []*partition.Partition
+	rec      TopicRecord
+	parts    []*partition.Partition
+	internal bool
 }
 
 // Info describes the store.
@@ -196,10 +199,13 @@ func Open(cfg Config) (*Store, error) {
 		err = s.removeDropped()
 	}
 	if err == nil {
-		err = s.openTopics()
+		err = errors.Join(s.openTopics(), s.openInternal())
 	}
 	if err == nil {
 		s.groups, err = group.New(cfg.Group, cat, topicsOf{s})
+	}
+	if err == nil && len(s.groups.List()) > 0 {
+		s.offsets.used.Store(true)
 	}
 	if err == nil {
 		s.shares, err = share.New(cfg.Shares, cat, sharesOf{topicsOf{s}}, s.groups)

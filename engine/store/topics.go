@@ -35,6 +35,7 @@ type Topic struct {
 	Partitions int32
 	Config     map[string]string // what was set; defaults are not in it
 	Created    time.Time
+	Internal   bool // the store's own: see OffsetsTopic
 }
 
 // NewTopic is a request to create a topic.
@@ -46,10 +47,10 @@ type NewTopic struct {
 }
 
 func (t *topic) public() Topic {
-	return Topic{t.rec.ID, t.rec.Name, t.rec.Partitions, maps.Clone(t.rec.Config), time.UnixMilli(t.rec.Created).UTC()}
+	return Topic{t.rec.ID, t.rec.Name, t.rec.Partitions, maps.Clone(t.rec.Config), time.UnixMilli(t.rec.Created).UTC(), t.internal}
 }
 
-// Topics returns every topic, sorted by name.
+// Topics returns every topic but the internal ones, sorted by name.
 func (s *Store) Topics() []Topic {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -65,7 +66,7 @@ func (s *Store) Topics() []Topic {
 func (s *Store) Topic(name string) (Topic, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	t, ok := s.byName[name]
+	t, ok := s.named(name)
 	if !ok {
 		return Topic{}, false
 	}
@@ -76,7 +77,7 @@ func (s *Store) Topic(name string) (Topic, bool) {
 func (s *Store) TopicByID(id lattice.TopicID) (Topic, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	t, ok := s.byID[id]
+	t, ok := s.identified(id)
 	if !ok {
 		return Topic{}, false
 	}
@@ -87,7 +88,7 @@ func (s *Store) TopicByID(id lattice.TopicID) (Topic, bool) {
 func (s *Store) TopicIDOf(name string) (lattice.TopicID, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	t, ok := s.byName[name]
+	t, ok := s.named(name)
 	if !ok {
 		return lattice.TopicID{}, false
 	}
@@ -98,7 +99,7 @@ func (s *Store) TopicIDOf(name string) (lattice.TopicID, bool) {
 func (s *Store) Partition(id lattice.TopicID, p int32) (*partition.Partition, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	t, ok := s.byID[id]
+	t, ok := s.identified(id)
 	if !ok || p < 0 || int(p) >= len(t.parts) {
 		return nil, ErrNoTopic
 	}
@@ -136,7 +137,7 @@ func (s *Store) CreateTopic(ctx context.Context, n NewTopic) (Topic, error) {
 		return Topic{}, errors.Join(fmt.Errorf("create topic %q: %w", n.Name, err), closeAll(parts))
 	}
 	s.chain = next
-	t := &topic{rec, parts}
+	t := &topic{rec: rec, parts: parts}
 	s.mu.Lock()
 	s.byName[rec.Name], s.byID[rec.ID] = t, t
 	s.count += rec.Partitions
@@ -161,7 +162,7 @@ func (s *Store) checkNew(n NewTopic) (TopicRecord, error) {
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if _, ok := s.byName[n.Name]; ok {
+	if _, ok := s.named(n.Name); ok {
 		return TopicRecord{}, ErrTopicExists
 	}
 	if s.closed {
@@ -219,7 +220,7 @@ func follow(c sigchain.Chain, e sigchain.Signed) (sigchain.Chain, error) {
 }
 
 // DeleteTopic removes a topic: at once for clients, its files right after. A crash
-// in between is finished by the next Open.
+// in between is finished by the next Open. Errors: ErrNoTopic, ErrInternal.
 func (s *Store) DeleteTopic(ctx context.Context, id lattice.TopicID) error {
 	s.changeMu.Lock()
 	defer s.changeMu.Unlock()
@@ -227,7 +228,7 @@ func (s *Store) DeleteTopic(ctx context.Context, id lattice.TopicID) error {
 	t, ok := s.byID[id]
 	s.mu.RUnlock()
 	if !ok {
-		return fmt.Errorf("delete topic %s: %w", id, ErrNoTopic)
+		return fmt.Errorf("delete topic %s: %w", id, s.unchangeable(id))
 	}
 	if err := s.cat.DropTopic(id); err != nil {
 		return err
@@ -254,7 +255,7 @@ func (s *Store) AddPartitions(ctx context.Context, id lattice.TopicID, total int
 	s.mu.RUnlock()
 	switch {
 	case !ok:
-		return fmt.Errorf("add partitions to %s: %w", id, ErrNoTopic)
+		return fmt.Errorf("add partitions to %s: %w", id, s.unchangeable(id))
 	case total <= t.rec.Partitions:
 		return fmt.Errorf("topic %s has %d partitions, %d are no increase: %w", t.rec.Name, t.rec.Partitions, total, ErrPartitions)
 	case total-t.rec.Partitions > room:
@@ -271,7 +272,7 @@ func (s *Store) AddPartitions(ctx context.Context, id lattice.TopicID, total int
 	if err := s.cat.PutTopic(rec, nil); err != nil {
 		return errors.Join(err, closeAll(added))
 	}
-	s.replace(&topic{rec, append(slices.Clip(slices.Clone(t.parts)), added...)}, total-t.rec.Partitions)
+	s.replace(&topic{rec: rec, parts: append(slices.Clip(slices.Clone(t.parts)), added...)}, total-t.rec.Partitions)
 	s.topicsChanged()
 	return nil
 }
@@ -290,7 +291,7 @@ func (s *Store) replace(t *topic, more int32) {
 }
 
 // AlterTopic changes configs; with replace, everything that is not named goes
-// back to its default (AlterConfigs). Errors: ErrNoTopic, *ConfigError.
+// back to its default (AlterConfigs). Errors: ErrNoTopic, ErrInternal, *ConfigError.
 func (s *Store) AlterTopic(ctx context.Context, id lattice.TopicID, ch []ConfigChange, replace, validateOnly bool) error {
 	s.changeMu.Lock()
 	defer s.changeMu.Unlock()
@@ -298,7 +299,7 @@ func (s *Store) AlterTopic(ctx context.Context, id lattice.TopicID, ch []ConfigC
 	t, ok := s.byID[id]
 	s.mu.RUnlock()
 	if !ok {
-		return fmt.Errorf("alter topic %s: %w", id, ErrNoTopic)
+		return fmt.Errorf("alter topic %s: %w", id, s.unchangeable(id))
 	}
 	set, err := change(t.rec.Config, s.cfg.TopicDefaults, ch, replace)
 	if err != nil {
@@ -316,7 +317,7 @@ func (s *Store) AlterTopic(ctx context.Context, id lattice.TopicID, ch []ConfigC
 	if err := s.cat.PutTopic(rec, nil); err != nil {
 		return err
 	}
-	s.replace(&topic{rec, t.parts}, 0)
+	s.replace(&topic{rec: rec, parts: t.parts}, 0)
 	for _, p := range t.parts {
 		p.SetConfig(cfg)
 	}
@@ -328,7 +329,7 @@ func (s *Store) AlterTopic(ctx context.Context, id lattice.TopicID, ch []ConfigC
 func (s *Store) TopicConfig(id lattice.TopicID) ([]ConfigEntry, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	t, ok := s.byID[id]
+	t, ok := s.identified(id)
 	if !ok {
 		return nil, ErrNoTopic
 	}

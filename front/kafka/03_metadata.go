@@ -37,7 +37,7 @@ func (c *conn) metadata(r *request, req *kmsg.MetadataRequest) kmsg.Response {
 
 	ops := operations(req.IncludeTopicAuthorizedOperations, topicOperations)
 	if req.Topics == nil || r.version == 0 && len(req.Topics) == 0 {
-		for _, t := range s.store.Topics() {
+		for _, t := range s.listed() {
 			resp.Topics = append(resp.Topics, c.topicMetadata(t, ops))
 		}
 		return resp
@@ -64,6 +64,9 @@ func (c *conn) metadata(r *request, req *kmsg.MetadataRequest) kmsg.Response {
 	}
 	return resp
 }
+
+// listed returns the topics that a client sees which asks for all of them.
+func (s *Server) listed() []store.Topic { return append(s.store.Topics(), s.store.InternalTopics()...) }
 
 // findTopic looks a topic up, by id if there is one, and makes it if told to.
 // Beside an id, Java sends an empty name and others none.

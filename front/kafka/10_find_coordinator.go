@@ -38,6 +38,9 @@ func (c *conn) findCoordinator(r *request, req *kmsg.FindCoordinatorRequest) kms
 		out.Host, out.Port = c.advertised()
 		return out
 	}
+	if r.version < 1 || req.CoordinatorType == coordinatorOfGroups {
+		s.store.UseGroups()
+	}
 	if r.version >= 4 {
 		for _, key := range req.CoordinatorKeys {
 			resp.Coordinators = append(resp.Coordinators, find(key))

@@ -47,7 +47,7 @@ func (c *conn) truncate(topic string, index int32, before int64) (int64, error) 
 	case before < -1:
 		return -1, refuse(kerr.OffsetOutOfRange, "offset %d: want -1 or an offset of the log", before)
 	}
-	if policy := t.Config["cleanup.policy"]; policy != "" && !strings.Contains(policy, "delete") {
+	if policy := t.Config["cleanup.policy"]; policy != "" && !t.Internal && !strings.Contains(policy, "delete") {
 		return -1, refuse(kerr.PolicyViolation, "topic %q is compacted and does not delete", topic)
 	}
 	return log.Truncate(c.ctx, before)

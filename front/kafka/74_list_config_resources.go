@@ -37,7 +37,7 @@ func (c *conn) listConfigResources(r *request, req *kmsg.ListConfigResourcesRequ
 		resp.ConfigResources = append(resp.ConfigResources, out)
 	}
 	if asked(kmsg.ConfigResourceTypeTopic) {
-		for _, t := range s.store.Topics() {
+		for _, t := range s.listed() {
 			add(kmsg.ConfigResourceTypeTopic, t.Name)
 		}
 	}

@@ -62,7 +62,7 @@ func (c *conn) describeTopicPartitions(_ *request, req *kmsg.DescribeTopicPartit
 func (c *conn) describedNames(req *kmsg.DescribeTopicPartitionsRequest) []string {
 	var names []string
 	if len(req.Topics) == 0 {
-		for _, t := range c.srv.store.Topics() {
+		for _, t := range c.srv.listed() {
 			names = append(names, t.Name)
 		}
 	}

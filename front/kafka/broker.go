@@ -54,8 +54,9 @@ func validName(name string) bool {
 	return true
 }
 
-// internalName reports the names that Kafka keeps for itself. Nothing of ours
-// lives there, but tools that copy topics from elsewhere rely on the mark.
+// internalName reports the names that Kafka keeps for itself: that of the
+// store's internal topic, and of others that are none here unless somebody
+// creates them. Tools that copy topics from elsewhere rely on the mark.
 func internalName(name string) bool {
 	switch name {
 	case "__consumer_offsets", "__transaction_state", "__share_group_state":

@@ -38,6 +38,11 @@ it is neither served nor advertised: a request for another API or version closes
   are topic incarnations, leader epochs are terms.
 - Record batches of magic 2 are stored and served as the producer compressed them (none, gzip, snappy, lz4, zstd), unless the
   topic's compression.type names another codec. A produced batch's offset and leader epoch are the node's to set.
+- The internal topic ` + "`__consumer_offsets`" + ` is described once a client has looked for a group's coordinator, or a group has something
+  committed, as in Kafka. It has one partition, whose log is empty for ever: committed offsets are in the node's catalogue, to
+  be read with OffsetFetch. So a consumer of it waits, and tools that follow it see nothing. Writing to it, deleting its records,
+  deleting or changing it is INVALID_TOPIC_EXCEPTION (Kafka lets administrators do the last two). Clients with a pattern leave
+  it out or not by their own rules; patterns that the node resolves (KIP-848) match it, as in Kafka. ` + "`lattice topic list`" + ` leaves it out.
 - Topic configs are taken where they are kept. Bounds on what a node alone never does, or does at once, are kept whatever they are
   (file.delete.delay.ms, segment.jitter.ms, unclean.leader.election.enable, replication throttles); what it cannot keep is
   refused by name with INVALID_CONFIG (min.insync.replicas above 1, preallocate, names that Kafka 4 has dropped).

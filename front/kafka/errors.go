@@ -106,6 +106,7 @@ func named() []known {
 		{partition.ErrTooLarge, kerr.MessageTooLarge},
 		{partition.ErrTimestamp, kerr.InvalidTimestamp},
 		{partition.ErrRecord, kerr.InvalidRecord},
+		{partition.ErrReadOnly, kerr.InvalidTopicException},
 
 		{partition.ErrTransaction, kerr.InvalidTxnState},
 
@@ -122,6 +123,7 @@ func named() []known {
 		{txn.ErrNotFound, kerr.TransactionalIDNotFound},
 
 		{store.ErrTopicName, kerr.InvalidTopicException},
+		{store.ErrInternal, kerr.InvalidTopicException},
 		{store.ErrPartitions, kerr.InvalidPartitions},
 		{store.ErrTopicExists, kerr.TopicAlreadyExists},
 		{store.ErrNoTopic, kerr.UnknownTopicOrPartition},
