@@ -5,6 +5,7 @@
 # make race         the tests under the race detector
 # make race-node    clients and kill -9 rounds against a node with the race detector in it
 # make crash        kill -9 rounds (ROUNDS=20)
+# make soak         everything at once for DURATION (1h); SEED=n repeats a run's choices
 # make fuzz         every fuzz target for FUZZTIME (30s); PKG=./core/record for one package
 # make rewrite      golden files and transcripts of PKG, to be read as a diff
 # make gen          generated code; fails if that changes the tree
@@ -21,6 +22,7 @@ PKG      ?= ./...
 ROUNDS   ?= 20
 FUZZTIME ?= 30s
 SUITES   ?= all
+DURATION ?= 1h
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
@@ -31,7 +33,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TOOLS       := $(CURDIR)/bin/tools
 
-.PHONY: build deps test check race race-node crash fuzz rewrite gen bench bench-short bench-go test-clients test-suites nightly cover clean
+.PHONY: build deps test check race race-node crash soak fuzz rewrite gen bench bench-short bench-go test-clients test-suites nightly cover clean
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/lattice ./cmd/lattice
@@ -61,6 +63,10 @@ race-node:
 
 crash:
 	LATTICE_CRASH_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 0 -run 'Crash|Kill' -v ./test/crash
+
+soak: build
+	scripts/deps.sh
+	LATTICE_BIN=$(CURDIR)/bin/lattice LATTICE_SOAK_DURATION=$(DURATION) LATTICE_SOAK_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -run 'Soak' -v ./test/soak
 
 fuzz:
 	scripts/fuzz.sh '$(PKG)' '$(FUZZTIME)'
