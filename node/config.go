@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -40,6 +41,10 @@ type Kafka struct {
 	// Advertise is the host:port that clients are told to use; empty: where the
 	// listener is. Needed when the listener is on 0.0.0.0 or behind NAT.
 	Advertise string `key:"advertise" doc:"host:port that clients are told to use; empty: the listener's"`
+	// NodeID is the broker id that clients see, and 0 one that is derived from the
+	// node's key, so that nodes which never met have different ones. A node that
+	// tools know by a number can keep it; no other node of its stores may have it.
+	NodeID int `key:"node_id" doc:"node id that Kafka clients see; 0: derived from the node's key"`
 	// AutoCreate is "auto" (on when the listener is on loopback), "true" or "false".
 	AutoCreate string `key:"auto_create" doc:"create topics that clients name: true, false, or auto (true on loopback)"`
 	// DefaultPartitions is what topics get that are created without a number.
@@ -215,6 +220,7 @@ func (c Config) Validate() error {
 // numbers checks ranges, and limits that must not contradict each other.
 func (v *problems) numbers(c Config) {
 	const most = 1 << 40
+	v.between("kafka.node_id", int64(c.Kafka.NodeID), 0, math.MaxInt32)
 	v.between("kafka.default_partitions", int64(c.Kafka.DefaultPartitions), 1, 10_000)
 	v.between("log.flush_ms", c.Log.FlushMs, 1, 3_600_000)
 	v.between("log.segment_bytes", c.Log.SegmentBytes, 1<<20, 1<<31-1)

@@ -46,6 +46,7 @@ func TestValidate(t *testing.T) {
 		"durability":            {func(c *Config) { c.Log.Durability = "always" }, "log.durability"},
 		"auto create":           {func(c *Config) { c.Kafka.AutoCreate = "yes" }, "kafka.auto_create"},
 		"replication":           {func(c *Config) { c.Kafka.Replication = "3" }, "kafka.replication"},
+		"node id":               {func(c *Config) { c.Kafka.NodeID = -1 }, "kafka.node_id"},
 		"partitions":            {func(c *Config) { c.Kafka.DefaultPartitions = 0 }, "kafka.default_partitions"},
 		"log level":             {func(c *Config) { c.Logs.Level = "loud" }, "logs.level"},
 		"log format":            {func(c *Config) { c.Logs.Format = "xml" }, "logs.format"},

@@ -83,7 +83,7 @@ func storeConfig(cfg Config, key identity.Key, id lattice.StoreID, log *slog.Log
 	return store.Config{
 		FS: disk.OS(), Dir: filepath.Join(storesPath(cfg.Data), id.String()), Key: key,
 		Clock: tick.Real{}, Rand: rand.Reader, Logger: log,
-		DefaultPartitions: int32(cfg.Kafka.DefaultPartitions),
+		KafkaNodeID: int32(cfg.Kafka.NodeID), DefaultPartitions: int32(cfg.Kafka.DefaultPartitions),
 		TopicDefaults: map[string]string{
 			"lattice.durability": cfg.Log.Durability,
 			"flush.ms":           number(cfg.Log.FlushMs),

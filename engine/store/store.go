@@ -48,6 +48,7 @@ type Config struct {
 
 	// Optional from here.
 	DefaultPartitions int32             // of a topic created without a number; default 4
+	KafkaNodeID       int32             // what Info says; 0: derived from Key
 	MaxPartitions     int32             // of all topics together; default 20,000
 	TopicDefaults     map[string]string // topic configs that are in force unless a topic says otherwise
 	MaxDecompressed   int               // bytes that one batch may unpack to; default 64 MiB
@@ -136,7 +137,7 @@ type Info struct {
 	Created     time.Time
 	Node        lattice.NodeID
 	Incarnation uint64
-	KafkaNodeID int32 // derived from the node's key, positive
+	KafkaNodeID int32 // Config's, or derived from the node's key; positive
 }
 
 // Create makes a store: its genesis entry, signed by key, in dir/<store id>. It
@@ -253,7 +254,10 @@ func (s *Store) loadEntries() error {
 		return err
 	}
 	inc, err := newIncarnation(s.cfg.Clock, s.cfg.Rand, chain.Tip.Incarnation)
-	s.info.Incarnation, s.info.KafkaNodeID = inc, kafkaNodeID(me)
+	s.info.Incarnation, s.info.KafkaNodeID = inc, s.cfg.KafkaNodeID
+	if s.info.KafkaNodeID <= 0 {
+		s.info.KafkaNodeID = kafkaNodeID(me)
+	}
 	return err
 }
 

@@ -3,6 +3,8 @@ package kafka
 import (
 	"testing"
 
+	"github.com/lattice-log/lattice/engine/store"
+	"github.com/lattice-log/lattice/storage/disk"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -31,5 +33,28 @@ func TestMetadataByID(t *testing.T) {
 				t.Errorf("version %d, unknown: %+v", v, r)
 			}
 		}
+	}
+}
+
+// TestNodeID: a node's id is derived from its key, and the same after every
+// start, unless the configuration gives one; then that is its id everywhere.
+func TestNodeID(t *testing.T) {
+	derived := newFixture(t, Config{}).store.Info().KafkaNodeID
+	if again := newFixture(t, Config{}).store.Info().KafkaNodeID; derived <= 0 || again != derived {
+		t.Errorf("derived: %d, then %d", derived, again)
+	}
+	f := &fixture{t: t, fs: disk.NewMem()}
+	f.store = newStore(t, f.fs, func(c *store.Config) { c.KafkaNodeID = 7 })
+	f.serve(Config{})
+	f.topic("t", 1)
+	got := ask[*kmsg.MetadataResponse](f.dial(), newReq[*kmsg.MetadataRequest](12))
+	if len(got.Brokers) != 1 || got.Brokers[0].NodeID != 7 || got.ControllerID != 7 || got.Topics[0].Partitions[0].Leader != 7 {
+		t.Errorf("metadata: %+v", got)
+	}
+	if err := f.srv.onlyHere([]int32{7}); err != nil {
+		t.Errorf("a replica assignment to it: %v", err)
+	}
+	if err := f.srv.onlyHere([]int32{derived}); err == nil {
+		t.Error("a replica assignment to the derived id is taken")
 	}
 }
