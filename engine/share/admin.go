@@ -186,7 +186,7 @@ func (m *Manager) DeleteGroup(name string, reply func(error)) {
 			return
 		}
 		for _, s := range e.sessions { // of members that left without closing them
-			m.end(e, s, fx)
+			m.endSession(e, s, fx)
 		}
 	})
 	if err != nil {

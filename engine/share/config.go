@@ -76,9 +76,9 @@ type Log interface {
 	// Find looks for batches from the one that has offset from on, about max bytes and
 	// at least one: all that are committed or, with stable, whose fate is known.
 	Find(from int64, max int, stable bool) (Found, error)
-	// Wait calls wake once, in some goroutine, when something may be found at from
-	// that was not there. It must be harmless to call it with wake's locks free only.
-	Wait(from int64, stable bool, wake func()) (cancel func())
+	// Wait calls wake once, in some goroutine, possibly before it returns, when at
+	// least min bytes may be found at from, or when the log closes.
+	Wait(from int64, min int, stable bool, wake func()) (cancel func())
 	// OffsetAt returns the first offset whose record is of ms or later, or the end.
 	OffsetAt(ctx context.Context, ms int64) (int64, error)
 }

@@ -366,10 +366,10 @@ func (s *Session) Changes() uint64 {
 	return s.e.changes
 }
 
-// Wait calls wake once, in some goroutine, possibly before it returns, when there may
-// be records for the session, or when it ended. wake must not block and must not call
-// back.
-func (m *Manager) Wait(s *Session, seen uint64, wake func()) (cancel func()) {
+// Wait calls wake once or more, in some goroutine, possibly before it returns, when
+// there may be records for the session, or when it ended: in a partition, min bytes of
+// batches to look at; nil stands for one. wake must not block and must not call back.
+func (m *Manager) Wait(s *Session, seen uint64, min func(lattice.TopicPartition) int, wake func()) (cancel func()) {
 	w := &waiter{wake}
 	s.e.mu.Lock()
 	if s.open() != nil || s.e.changes != seen {
@@ -388,8 +388,11 @@ func (m *Manager) Wait(s *Session, seen uint64, wake func()) (cancel func()) {
 			continue
 		}
 		if from, ok := d.w.next(s.e.settings.limits()); ok {
-			stable := s.e.settings.Stable
-			logs = append(logs, func() func() { return log.Wait(from, stable, wake) })
+			stable, bytes := s.e.settings.Stable, 1
+			if min != nil {
+				bytes = min(tp)
+			}
+			logs = append(logs, func() func() { return log.Wait(from, bytes, stable, wake) })
 		}
 	}
 	s.e.mu.Unlock()

@@ -259,7 +259,7 @@ func (m *Manager) fire(e *entry, at time.Time) {
 	e.at, e.stop = time.Time{}, nil
 	now := m.cfg.Clock.Now()
 	fx := &effects{}
-	m.expire(e, now, fx)
+	m.end(e, now, fx)
 	m.arm(e, now, e.members.deadline())
 	for _, d := range e.parts {
 		m.arm(e, now, d.w.until)
@@ -267,12 +267,16 @@ func (m *Manager) fire(e *entry, at time.Time) {
 	m.leave(e, fx)
 }
 
-// expire removes the members, and ends the locks, whose time is over. It is cheap
-// before the timer's time.
+// expire is what the timer does, for a request that comes when its time is there. It
+// is cheap before.
 func (m *Manager) expire(e *entry, now time.Time, fx *effects) {
-	if e.at.IsZero() || now.Before(e.at) {
-		return
+	if !e.at.IsZero() && !now.Before(e.at) {
+		m.end(e, now, fx)
 	}
+}
+
+// end removes the members, and ends the locks, whose time is over.
+func (m *Manager) end(e *entry, now time.Time, fx *effects) {
 	for _, id := range e.members.expired(now) {
 		m.removeMember(e, id, fx)
 	}
@@ -370,7 +374,7 @@ func (m *Manager) Heartbeat(r HeartbeatRequest) HeartbeatResult {
 func (m *Manager) removeMember(e *entry, id string, fx *effects) {
 	e.members.remove(id)
 	if s := e.sessions[id]; s != nil {
-		m.end(e, s, fx)
+		m.endSession(e, s, fx)
 		return
 	}
 	m.letGo(e, id, fx)

@@ -197,12 +197,12 @@ func (m *Manager) Close(s *Session) {
 		return
 	}
 	fx := &effects{}
-	m.end(e, s, fx)
+	m.endSession(e, s, fx)
 	m.leave(e, fx)
 }
 
-// end closes an open session; e.mu is held.
-func (m *Manager) end(e *entry, s *Session, fx *effects) {
+// endSession closes an open session; e.mu is held.
+func (m *Manager) endSession(e *entry, s *Session, fx *effects) {
 	s.closed = true
 	if e.sessions[s.member] == s {
 		delete(e.sessions, s.member)

@@ -56,11 +56,11 @@ func (l shareLog) Find(from int64, max int, stable bool) (share.Found, error) {
 	return found, nil
 }
 
-func (l shareLog) Wait(from int64, stable bool, wake func()) (cancel func()) {
+func (l shareLog) Wait(from int64, min int, stable bool, wake func()) (cancel func()) {
 	if stable {
-		return l.WaitStable(from, 1, wake)
+		return l.WaitStable(from, min, wake)
 	}
-	return l.Partition.Wait(from, 1, wake)
+	return l.Partition.Wait(from, min, wake)
 }
 
 func (l shareLog) OffsetAt(ctx context.Context, ms int64) (int64, error) {

@@ -47,9 +47,11 @@ type shareFetchOp struct {
 
 	mu       sync.Mutex
 	finished bool
-	cancel   func()      // of the wait
-	stop     func() bool // of the timer
-	seen     uint64      // changes of the group before the last attempt
+	cancel   func()                         // of the wait
+	stop     func() bool                    // of the timer
+	seen     uint64                         // changes of the group before the last attempt
+	have     map[lattice.TopicPartition]int // bytes that it saw, if there were not enough
+	missing  int                            // so many more, in each, may be enough
 
 	parts []sharePart
 	cuts  []int // where the records of each partition go in the encoded answer
@@ -80,7 +82,7 @@ func (c *conn) shareFetch(r *request) error {
 	op := &shareFetchOp{
 		r: r, wait: millis(max(req.MaxWaitMillis, 0)), minBytes: int(req.MinBytes),
 		want: share.Want{
-			MaxBytes: min(max(int(req.MaxBytes), 0), c.srv.cfg.MaxFetchBytes), One: true, MaxRecords: int(req.MaxRecords),
+			MaxBytes: min(max(int(req.MaxBytes), 0), c.srv.cfg.MaxFetchBytes), One: req.MaxBytes > 0, MaxRecords: int(req.MaxRecords),
 			Strict: req.ShareAcquireMode == acquireStrictly, BatchSize: int(req.BatchSize),
 		},
 	}
@@ -195,7 +197,7 @@ func (op *shareFetchOp) first() {
 func (op *shareFetchOp) attempt(whatever bool) {
 	m := op.r.c.srv.shares
 	op.parts = op.parts[:0]
-	op.seen = op.session.Changes()
+	op.seen, op.have = op.session.Changes(), nil
 	all := op.session.Partitions()
 	if !whatever && op.minBytes > 1 && !op.enough(all) {
 		return
@@ -213,15 +215,19 @@ func (op *shareFetchOp) attempt(whatever bool) {
 	}
 }
 
-// enough reports whether the partitions have MinBytes to read.
+// enough reports whether the partitions have MinBytes to look at. If they are to have
+// d more and are n, one of them gets at least ceil(d/n) more.
 func (op *shareFetchOp) enough(all []lattice.TopicPartition) bool {
-	total := 0
+	total, goal, have := 0, min(op.minBytes, op.want.MaxBytes), map[lattice.TopicPartition]int{}
 	for _, tp := range all {
-		n, err := op.r.c.srv.shares.Available(op.session, tp, min(op.minBytes, op.want.MaxBytes))
-		if total += n; err != nil || total >= op.minBytes {
+		n, err := op.r.c.srv.shares.Available(op.session, tp, goal)
+		if total += n; err != nil || total >= goal {
 			return true
 		}
+		have[tp] = n
 	}
+	op.have = have
+	op.missing = (goal - total + len(all) - 1) / max(len(all), 1)
 	return false
 }
 
@@ -285,10 +291,17 @@ func (op *shareFetchOp) release() {
 // The waiting half. Every function here that is not called by the group, a log or a
 // timer has op.mu held.
 
-// arm begins a wait.
+// arm begins a wait. A request that takes no bytes waits for its time to be over.
 func (op *shareFetchOp) arm() {
+	if op.want.MaxBytes <= 0 {
+		return
+	}
+	var least func(lattice.TopicPartition) int
+	if have, more := op.have, op.missing; have != nil {
+		least = func(tp lattice.TopicPartition) int { return have[tp] + more }
+	}
 	op.waking.Store(false)
-	op.cancel = op.r.c.srv.shares.Wait(op.session, op.seen, op.wake)
+	op.cancel = op.r.c.srv.shares.Wait(op.session, op.seen, least, op.wake)
 }
 
 func (op *shareFetchOp) disarm() {
