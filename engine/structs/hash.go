@@ -91,7 +91,7 @@ func (m *Map) HIncr(key, field []byte, delta int64) (int64, error) {
 
 // HIncrFloat adds to a number; see IncrFloat. Wraps ErrWrongType, ErrNotFloat,
 // ErrNotANumber.
-func (m *Map) HIncrFloat(key, field []byte, delta float64) ([]byte, error) {
+func (m *Map) HIncrFloat(key, field []byte, delta Number) ([]byte, error) {
 	v, err := m.write(key, Hash)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (m *Map) HIncrFloat(key, field []byte, delta float64) ([]byte, error) {
 		return nil, err
 	}
 	old, _ := valueOf(r)
-	value, err := addFloat(old.Bytes, delta)
+	value, err := addNumber(old.Bytes, delta)
 	if err != nil {
 		return nil, err
 	}

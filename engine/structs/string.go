@@ -98,7 +98,7 @@ func (m *Map) Append(key, value []byte) (int, error) {
 		if len(old)+len(value) > MaxString {
 			return nil, ErrTooLong
 		}
-		return append(slices.Clip(old), value...), nil
+		return append(append(make([]byte, 0, len(old)+len(value)), old...), value...), nil
 	})
 	return len(b), err
 }
@@ -173,22 +173,8 @@ func (m *Map) add(v view, k state.Kind, sub []byte, delta int64) (int64, error) 
 // IncrFloat adds to a number, writes the sum as a value, and returns it. Unlike
 // integers, sums of nodes that had not met are values in conflict. Wraps ErrWrongType,
 // ErrNotFloat, ErrNotANumber.
-func (m *Map) IncrFloat(key []byte, delta float64) ([]byte, error) {
-	return m.rewrite(key, func(old []byte) ([]byte, error) { return addFloat(old, delta) })
-}
-
-func addFloat(old []byte, delta float64) ([]byte, error) {
-	var f float64
-	if old != nil {
-		var ok bool
-		if f, ok = Float(old); !ok {
-			return nil, ErrNotFloat
-		}
-	}
-	if f += delta; math.IsNaN(f) || math.IsInf(f, 0) {
-		return nil, ErrNotANumber
-	}
-	return FormatFloat(f), nil
+func (m *Map) IncrFloat(key []byte, delta Number) ([]byte, error) {
+	return m.rewrite(key, func(old []byte) ([]byte, error) { return addNumber(old, delta) })
 }
 
 // Float reads a number as Redis does: no spaces, no hexadecimal, no NaN.
@@ -198,16 +184,4 @@ func Float(b []byte) (float64, bool) {
 		return 0, false
 	}
 	return f, true
-}
-
-// FormatFloat writes a number with at most 17 significant digits, without an
-// exponent where Redis has none.
-func FormatFloat(f float64) []byte {
-	if math.IsInf(f, 0) {
-		if f > 0 {
-			return []byte("inf")
-		}
-		return []byte("-inf")
-	}
-	return strconv.AppendFloat(nil, f, 'f', -1, 64)
 }
