@@ -1,11 +1,12 @@
 #!/bin/sh
-# Sets up what the tests need on Debian or Ubuntu: kcat and Node.js with kafkajs.
+# Sets up what the tests need on Debian or Ubuntu: kcat, Redis's tools, and
+# Node.js with kafkajs.
 # What is there already is left alone, so that a second run needs no network.
 set -eu
 cd "$(dirname "$0")/.."
 
 missing=
-for tool in kcat node npm; do
+for tool in kcat node npm redis-benchmark; do
 	command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"
 done
 if [ -n "$missing" ]; then
@@ -17,8 +18,9 @@ if [ -n "$missing" ]; then
 	if [ "$(id -u)" != 0 ]; then
 		sudo=sudo
 	fi
-	# nodejs brings the command node.
-	packages=$(echo "$missing" | sed 's/ node\b/ nodejs/')
+	# nodejs brings the command node; redis-tools brings redis-cli, redis-benchmark and,
+	# as redis-check-rdb, the server itself without the service of redis-server.
+	packages=$(echo "$missing" | sed 's/ node\b/ nodejs/; s/ redis-benchmark/ redis-tools/')
 	$sudo apt-get update -q
 	# shellcheck disable=SC2086
 	$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $packages

@@ -226,10 +226,7 @@ func (k *killing) read(x *call) (err error) {
 		switch lower(x.args[i]) {
 		case "id":
 			n, ok := resp.Int(value)
-			if !ok {
-				return errNotInteger
-			}
-			if n < 1 {
+			if !ok || n < 1 {
 				return replyError("ERR client-id should be greater than 0")
 			}
 			k.id = n

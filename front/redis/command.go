@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
@@ -182,11 +183,13 @@ func (t *table) resolve(args [][]byte) (*command, error) {
 func unknownCommand(args [][]byte) error {
 	var b []byte
 	for _, a := range args[1:] {
-		if len(b) >= 128 {
+		room := 128 - len(b)
+		if room <= 0 {
 			break
 		}
+		a, _, _ = bytes.Cut(a, []byte{0})
 		b = append(b, '\'')
-		b = append(b, a[:min(len(a), 128-len(b))]...)
+		b = append(b, a[:min(len(a), room)]...)
 		b = append(b, "' "...)
 	}
 	return errorf("ERR unknown command '%.128s', with args beginning with: %s", args[0], b)

@@ -69,7 +69,7 @@ func (x *call) dbIndex(i int) (int, error) {
 	n, ok := resp.Int(x.args[i])
 	switch {
 	case !ok:
-		return 0, replyError("ERR invalid DB index")
+		return 0, errNotInteger
 	case n < 0 || n >= Databases:
 		return 0, errDBIndex
 	}

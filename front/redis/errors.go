@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -13,7 +14,17 @@ type replyError string
 
 func (e replyError) Error() string { return string(e) }
 
-func errorf(format string, args ...any) error { return replyError(fmt.Sprintf(format, args...)) }
+// errorf formats a reply. Bytes of the client end at a zero byte, as they do for
+// Redis.
+func errorf(format string, args ...any) error {
+	for i, a := range args {
+		if b, ok := a.([]byte); ok {
+			b, _, _ = bytes.Cut(b, []byte{0})
+			args[i] = b
+		}
+	}
+	return replyError(fmt.Sprintf(format, args...))
+}
 
 // Errors that many commands answer.
 const (

@@ -55,7 +55,7 @@ func commandInfo(x *call) error {
 		if c := x.srv.table.byFullName(name); c != nil {
 			c.writeInfo(x.w)
 		} else {
-			x.w.NullArray()
+			x.w.Null()
 		}
 	}
 	return nil

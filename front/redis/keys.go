@@ -195,15 +195,18 @@ func ttl(unit int64, absolute bool) func(*call) error {
 		case absolute && unit == 1:
 			x.w.Int(at)
 		case absolute:
-			x.w.Int((at + 500) / unit)
+			x.w.Int(seconds(at))
 		case unit == 1:
 			x.w.Int(max(0, at-x.rows.Now()))
 		default:
-			x.w.Int((max(0, at-x.rows.Now()) + 500) / unit)
+			x.w.Int(seconds(max(0, at-x.rows.Now())))
 		}
 		return nil
 	}
 }
+
+// seconds rounds milliseconds, which are not negative.
+func seconds(ms int64) int64 { return int64((uint64(ms) + 500) / 1000) }
 
 func rename(nx bool) func(*call) error {
 	return func(x *call) error {

@@ -99,12 +99,19 @@ type scanOptions struct {
 	perItem int64  // replies an element takes
 }
 
-func (o *scanOptions) read(x *call, at int, typed bool) error {
+// readCursor reads the cursor.
+func (o *scanOptions) readCursor(x *call, at int) error {
 	n, err := strconv.ParseUint(string(x.args[at]), 10, 64)
 	if err != nil {
 		return replyError("ERR invalid cursor")
 	}
-	o.cursor, o.count = n, 10
+	o.cursor = n
+	return nil
+}
+
+// read reads what stands behind the cursor.
+func (o *scanOptions) read(x *call, at int, typed bool) (err error) {
+	o.count = 10
 	for i := at + 1; i < len(x.args); i += 2 {
 		if i+1 == len(x.args) {
 			return errSyntax
@@ -182,6 +189,9 @@ func (x *call) scanPage(o *scanOptions, what string, all bool, walk func(from []
 
 func scan(x *call) error {
 	var o scanOptions
+	if err := o.readCursor(x, 1); err != nil {
+		return err
+	}
 	if err := o.read(x, 1, true); err != nil {
 		return err
 	}
@@ -196,5 +206,35 @@ func scan(x *call) error {
 			}
 			return p.take(&o, key, key)
 		})
+	})
+}
+
+// scanIn is HSCAN, SSCAN and ZSCAN: a collection that Redis would store in its
+// small form comes at once. walk yields what is in it.
+func (x *call) scanIn(t structs.Type, small string, walk func(o *scanOptions, isSmall bool, from []byte, p *page) error) error {
+	var o scanOptions
+	if err := o.readCursor(x, 2); err != nil {
+		return err
+	}
+	key := x.args[1]
+	there, err := x.isType(key, t)
+	if err != nil {
+		return err
+	}
+	if !there {
+		x.w.Array(2)
+		x.w.BulkString("0")
+		x.w.Array(0)
+		return nil
+	}
+	if err := o.read(x, 2, false); err != nil {
+		return err
+	}
+	form, err := x.encoding(key, t)
+	if err != nil {
+		return err
+	}
+	return x.scanPage(&o, scanned(x.db, key, t), form == small, func(from []byte, p *page) error {
+		return walk(&o, form == small, from, p)
 	})
 }

@@ -34,7 +34,7 @@ func stringCommands() family {
 		{name: "incrby", arity: 3, flags: "write denyoom fast", specs: "RW access update @1 0,1,0", since: "1.0.0", about: "add an integer", do: incrBy},
 		{name: "decrby", arity: 3, flags: "write denyoom fast", specs: "RW access update @1 0,1,0", since: "1.0.0", about: "take an integer", do: decrBy},
 		{name: "incrbyfloat", arity: 3, flags: "write denyoom fast", specs: "RW access update @1 0,1,0", since: "2.6.0", about: "add a number", do: incrByFloat,
-			note: "64-bit floating point (Redis: 80-bit on this processor)."},
+			note: "With 64 bits of mantissa, as Redis on x86. Sums of nodes that have not met are values in conflict."},
 		{name: "lcs", arity: -3, flags: "readonly", specs: "RO access @1 1,1,0", since: "7.0.0", about: "longest common subsequence of two strings", do: lcs},
 	}}
 }
@@ -428,13 +428,13 @@ func incrByFloat(x *call) error {
 		return err
 	}
 	if v.Bytes != nil {
-		if _, ok := structs.Float(v.Bytes); !ok {
+		if _, ok := structs.ParseNumber(v.Bytes); !ok {
 			return errNotFloat
 		}
 	}
-	f, err := x.float(2)
-	if err != nil {
-		return err
+	f, ok := structs.ParseNumber(x.args[2])
+	if !ok {
+		return errNotFloat
 	}
 	b, err := x.m().IncrFloat(x.args[1], f)
 	if err != nil {
