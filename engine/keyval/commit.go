@@ -7,8 +7,10 @@ import (
 	"time"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/clock"
+	"github.com/lattice-log/lattice/core/fold"
+	"github.com/lattice-log/lattice/core/roster"
 	"github.com/lattice-log/lattice/core/sigchain"
-	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/engine/authorlog"
 	"github.com/lattice-log/lattice/engine/signedlog"
 )
@@ -20,6 +22,7 @@ const (
 	groupOps = 100_000
 	// parentRoom is kept for an entry's parents, 80 bytes each.
 	parentRoom = 1 << 20
+	maxParents = parentRoom / 80
 	// sayEvery is how often a long fold says how far it is.
 	sayEvery = 5 * time.Second
 	// maxQueue bounds the groups that wait for the one being written.
@@ -37,9 +40,10 @@ type group struct {
 	ops     []sigchain.Op
 	bytes   int // of ops in the entry
 
+	entry sigchain.Signed // set by the committer
+
 	done chan struct{}
-	err  error         // set before done closes
-	link sigchain.Link // likewise
+	err  error // set before done closes
 }
 
 // Ticket is a promise that what a transaction wrote, and what it read that was not
@@ -138,6 +142,7 @@ func (db *DB) admit() error {
 		}
 		full := db.building != nil && (db.building.bytes >= groupBytes || len(db.building.ops) >= groupOps)
 		switch {
+		case db.changing:
 		case full && len(db.queue) < maxQueue:
 			db.queue = append(db.queue, db.building)
 			db.building = nil
@@ -155,26 +160,40 @@ func (db *DB) openGroup() error {
 	if db.building != nil {
 		return nil
 	}
+	if f := db.machine.ForkOf(db.own.Author); f.Seq > 0 {
+		return lattice.E(lattice.Diverged, fmt.Errorf("this node's key signed two entries for one place (%s), so nothing that it writes counts any more: make a new identity and have it admitted", f))
+	}
+	if r := db.machine.Roster().Member(db.own.Author); r < roster.Writer {
+		return lattice.E(lattice.Denied, fmt.Errorf("this node is a %s of the store, and needs to be a writer: an admin can grant it", r))
+	}
 	t, err := db.o.Stamp()
 	if err != nil {
 		return fmt.Errorf("time of an entry: %w", err)
 	}
-	if t <= db.lastTime {
+	switch {
+	case clock.Held(clock.Timestamp(t), db.nowMs(), db.o.MaxDrift.Milliseconds()):
+		return fmt.Errorf("time of an entry: %w", clock.ErrDrift)
+	case t <= db.lastTime:
 		return lattice.E(lattice.Internal, fmt.Errorf("time of an entry: %d is not after %d", t, db.lastTime))
+	}
+	var parents []sigchain.Ref
+	if db.unnamed {
+		if parents = db.machine.Parents(db.own, db.before); len(parents) > maxParents {
+			return lattice.E(lattice.TooLarge, fmt.Errorf("%d writers have to be named as parents, which do not fit an entry", len(parents)))
+		}
+		db.unnamed = false
 	}
 	db.lastTime = t
 	db.lastGroup++
 	db.nextSeq++
-	db.building = &group{id: db.lastGroup, seq: db.nextSeq, time: t, parents: db.takeParents(), done: make(chan struct{})}
+	db.building = &group{id: db.lastGroup, seq: db.nextSeq, time: t, parents: parents, done: make(chan struct{})}
 	return nil
 }
 
 // dropGroup takes back the group being built, which is empty: nobody would ever
 // decide it.
 func (db *DB) dropGroup() {
-	for _, p := range db.building.parents {
-		db.moved[state.Writer{Author: p.Author, Incarnation: p.Incarnation}] = true
-	}
+	db.unnamed = true
 	db.lastGroup--
 	db.nextSeq--
 	db.building = nil
@@ -271,10 +290,33 @@ func (db *DB) commit(g *group) {
 		db.fail(g, written, err)
 		return
 	}
+	if err := db.enter(g); err != nil {
+		db.fail(g, false, err)
+		return
+	}
 	db.writing = nil
 	db.decided = g.id
-	db.tip(db.own).advance(g.link, g.time)
 	close(g.done)
+	db.room.Broadcast()
+}
+
+// enter lets the fold machine know of an entry of ours, whose effects the table
+// has. An error means that it has none, after all.
+func (db *DB) enter(g *group) error {
+	eff, err := db.machine.Offer(g.entry, db.nowMs())
+	if err != nil {
+		return err
+	}
+	db.offered[db.own] = g.seq
+	if eff.Status != fold.Entered {
+		return lattice.E(lattice.Conflict, fmt.Errorf("entry %d of this node is %s: its effects have to wait", g.seq, eff.Status))
+	}
+	for _, f := range eff.Fold {
+		if f.Entry.ID == g.entry.ID && f.Void != nil {
+			return f.Void
+		}
+	}
+	return db.applyAll(eff, g.entry.ID)
 }
 
 // write signs, appends and syncs. written says that the entry may be in the log
@@ -289,7 +331,7 @@ func (db *DB) write(g *group) (written bool, err error) {
 		prev = db.before
 	}
 	e, err := sigchain.Sign(db.o.Key, sigchain.Entry{
-		Store: db.o.Store, Incarnation: db.own.Incarnation, Seq: g.seq, Time: g.time, Prev: prev, Parents: g.parents, Ops: g.ops,
+		Store: db.store, Incarnation: db.own.Incarnation, Seq: g.seq, Time: g.time, Prev: prev, Parents: g.parents, Ops: g.ops,
 	})
 	if err != nil {
 		return false, err
@@ -297,7 +339,7 @@ func (db *DB) write(g *group) (written bool, err error) {
 	if err := l.Append(e); err != nil {
 		return false, err
 	}
-	g.link = e.Link()
+	g.entry = e
 	if db.o.Durability == signedlog.Fsync {
 		return true, l.Flush()
 	}
@@ -318,7 +360,7 @@ func (db *DB) ownLog() (*authorlog.Log, error) {
 // the fold database, which it then reads from the logs again. db.mu is held.
 func (db *DB) fail(g *group, written bool, err error) {
 	err = fmt.Errorf("commit: %w", err)
-	db.o.Logger.Error("writes were dropped", "store", db.o.Store.Short(), "entry", g.seq, "err", err)
+	db.o.Logger.Error("writes were dropped", "store", db.store.Short(), "entry", g.seq, "err", err)
 	for db.flying != nil && db.flying.before(g) {
 		db.room.Wait() // it is being written, and what it holds counts
 	}
@@ -340,7 +382,7 @@ func (db *DB) fail(g *group, written bool, err error) {
 	db.decided = db.lastGroup
 	if rerr := db.reset(); rerr != nil {
 		db.broken = lattice.E(lattice.Storage, fmt.Errorf("the state could not be read again after a failed write: %w", rerr))
-		db.o.Logger.Error("the store needs to be opened again", "store", db.o.Store.Short(), "err", db.broken)
+		db.o.Logger.Error("the store needs to be opened again", "store", db.store.Short(), "err", db.broken)
 	}
 	db.room.Broadcast()
 }

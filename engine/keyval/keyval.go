@@ -40,8 +40,9 @@
 //
 //	"v"                                  u8 version, store id 32
 //	"n" map name                         map number uv, keys uv
-//	"w" writer number u32                author 32, incarnation u64, then of the last
-//	                                     entry folded: seq u64, id 32, time u64
+//	"w" writer number u32                author 32, incarnation u64
+//	"f" record key                       record of the fold machine (core/fold): how
+//	                                     far each writer is folded, members, forks
 //	"k" inner                            the key (below)
 //	"r" uv length of inner, inner, kind u8, sub     row
 //	"s" uv length of inner, inner, score 8, member  empty; a sorted set by score
@@ -67,6 +68,7 @@ import (
 	"time"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/fold"
 	"github.com/lattice-log/lattice/core/identity"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
@@ -80,10 +82,10 @@ import (
 // Options say how a store's state is opened. The first group is required.
 type Options struct {
 	FS          disk.FS
-	Dir         string // of the store; authors/ and state/ are made in it
-	Store       lattice.StoreID
-	Key         identity.Key // this node's
-	Incarnation uint64       // of this start, greater than any before
+	Dir         string          // of the store; authors/ and state/ are made in it
+	Genesis     sigchain.Signed // begins the store
+	Key         identity.Key    // this node's
+	Incarnation uint64          // of this start, greater than any before
 	Clock       tick.Clock
 	Stamp       func() (uint64, error) // the next hybrid timestamp, greater than any before or observed
 	Observe     func(t uint64)         // makes later timestamps greater than t
@@ -91,6 +93,8 @@ type Options struct {
 	Handles     *segment.Handles
 
 	Logger     *slog.Logger         // default: none
+	MaxDrift   time.Duration        // an entry further ahead of the wall clock is held; default 1 minute
+	MaxWaiting int64                // bytes of entries in memory that wait for others; default 64 MiB
 	Durability signedlog.Durability // what a ticket vouches for; default Fsync
 	FlushEvery time.Duration        // how late a sync may be at level Interval; default 1 s
 	CacheBytes int64                // of keys and rows in memory that could be forgotten, about; default 64 MiB
@@ -100,8 +104,8 @@ type Options struct {
 }
 
 func (o *Options) fill() error {
-	if o.FS == nil || o.Dir == "" || o.Key.IsZero() || o.Incarnation == 0 || o.Clock == nil || o.Stamp == nil || o.Observe == nil || o.Committer == nil || o.Handles == nil {
-		return lattice.E(lattice.Invalid, errors.New("keyval: file system, directory, key, incarnation, clock, timestamps, committer and handles are required"))
+	if o.FS == nil || o.Dir == "" || o.Genesis.Seq == 0 || o.Key.IsZero() || o.Incarnation == 0 || o.Clock == nil || o.Stamp == nil || o.Observe == nil || o.Committer == nil || o.Handles == nil {
+		return lattice.E(lattice.Invalid, errors.New("keyval: file system, directory, genesis, key, incarnation, clock, timestamps, committer and handles are required"))
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -109,7 +113,7 @@ func (o *Options) fill() error {
 	for _, x := range []struct {
 		v *time.Duration
 		d time.Duration
-	}{{&o.FlushEvery, time.Second}, {&o.RoundEvery, 500 * time.Millisecond}} {
+	}{{&o.FlushEvery, time.Second}, {&o.RoundEvery, 500 * time.Millisecond}, {&o.MaxDrift, time.Minute}} {
 		if *x.v <= 0 {
 			*x.v = x.d
 		}
@@ -117,7 +121,7 @@ func (o *Options) fill() error {
 	for _, x := range []struct {
 		v *int64
 		d int64
-	}{{&o.CacheBytes, 64 << 20}, {&o.BlockCache, 32 << 20}, {&o.DirtyBytes, 32 << 20}} {
+	}{{&o.CacheBytes, 64 << 20}, {&o.BlockCache, 32 << 20}, {&o.DirtyBytes, 32 << 20}, {&o.MaxWaiting, 64 << 20}} {
 		if *x.v <= 0 {
 			*x.v = x.d
 		}
@@ -128,6 +132,7 @@ func (o *Options) fill() error {
 // DB is one store's open state. Safe for concurrent use.
 type DB struct {
 	o       Options
+	store   lattice.StoreID
 	own     state.Writer // this incarnation
 	kv      *kv.DB
 	logs    *logs
@@ -157,22 +162,19 @@ type DB struct {
 	queue     []*group
 	writing   *group // the committer has it
 
-	before sigchain.Link         // the author's last entry in an earlier incarnation
-	tips   map[state.Writer]*tip // what is folded
-	moved  map[state.Writer]bool // other writers that no entry has named since they moved
+	machine  *fold.Machine           // decides what is folded
+	offered  map[state.Writer]uint64 // up to where each log was offered to it
+	before   sigchain.Link           // what this incarnation's first entry follows
+	unnamed  bool                    // others have moved since the newest group was begun
+	changing bool                    // the state is about to be made again: updates wait
+	// replaying says that nothing is undecided and no round under way, so that
+	// rounds are written where the folding goes on.
+	replaying bool
 
 	flying *round // being written, or waiting for its group
 	due    bool   // RoundEvery has passed
 	timer  bool
 }
-
-// tip is how far a writer is folded.
-type tip struct {
-	writerInfo
-	changed bool // since the last round
-}
-
-func (t *tip) advance(l sigchain.Link, time uint64) { t.tip, t.time, t.changed = l, time, true }
 
 // ErrClosed means that the state was closed, or that its Run has ended.
 var ErrClosed = lattice.E(lattice.Unavailable, errors.New("keyval: closed"))
@@ -209,21 +211,5 @@ func (db *DB) Writer() state.Writer { return db.own }
 func (db *DB) Frontier() state.Frontier {
 	db.mu.RLock()
 	defer db.mu.RUnlock()
-	f := make(state.Frontier, len(db.tips))
-	for w, t := range db.tips {
-		if t.tip.Seq > 0 {
-			f[w] = t.tip.Seq
-		}
-	}
-	return f
-}
-
-// tip returns what is known of a writer. db.mu is held.
-func (db *DB) tip(w state.Writer) *tip {
-	t := db.tips[w]
-	if t == nil {
-		t = &tip{writerInfo: writerInfo{writer: w}}
-		db.tips[w] = t
-	}
-	return t
+	return db.machine.Frontier()
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	lattice "github.com/lattice-log/lattice"
-	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
 )
 
@@ -20,6 +19,7 @@ const (
 	tagRow     = 'r'
 	tagScore   = 's'
 	tagExpiry  = 'x'
+	tagFold    = 'f'
 
 	layoutVersion = 1
 )
@@ -76,32 +76,15 @@ func expiryKey(b []byte, at int64, inner string) []byte {
 
 func writerKey(id uint32) []byte { return binary.BigEndian.AppendUint32([]byte{tagWriter}, id) }
 
-// writerInfo is one writer as the fold database knows it.
-type writerInfo struct {
-	id     uint32
-	writer state.Writer
-	tip    sigchain.Link // of the last entry folded; zero: none
-	time   uint64        // of that
+func appendWriter(b []byte, w state.Writer) []byte {
+	return binary.BigEndian.AppendUint64(append(b, w.Author[:]...), w.Incarnation)
 }
 
-func (w *writerInfo) appendTo(b []byte) []byte {
-	b = append(b, w.writer.Author[:]...)
-	b = binary.BigEndian.AppendUint64(b, w.writer.Incarnation)
-	b = binary.BigEndian.AppendUint64(b, w.tip.Seq)
-	b = append(b, w.tip.ID[:]...)
-	return binary.BigEndian.AppendUint64(b, w.time)
-}
-
-func parseWriter(k, v []byte) (writerInfo, error) {
-	if len(k) != 5 || len(v) != 32+8+8+32+8 {
-		return writerInfo{}, corrupt("writer %x", k)
+func parseWriter(k, v []byte) (uint32, state.Writer, error) {
+	if len(k) != 5 || len(v) != 32+8 {
+		return 0, state.Writer{}, corrupt("writer %x", k)
 	}
-	w := writerInfo{id: binary.BigEndian.Uint32(k[1:]), time: binary.BigEndian.Uint64(v[80:])}
-	w.writer = state.Writer{Author: lattice.AuthorID(v[:32]), Incarnation: binary.BigEndian.Uint64(v[32:])}
-	if seq := binary.BigEndian.Uint64(v[40:]); seq > 0 {
-		w.tip = sigchain.Link{Incarnation: w.writer.Incarnation, Seq: seq, ID: lattice.Hash(v[48:80])}
-	}
-	return w, nil
+	return binary.BigEndian.Uint32(k[1:]), state.Writer{Author: lattice.AuthorID(v[:32]), Incarnation: binary.BigEndian.Uint64(v[32:])}, nil
 }
 
 func (m *mapInfo) appendTo(b []byte) []byte {

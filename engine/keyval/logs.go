@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/engine/authorlog"
@@ -14,7 +15,8 @@ import (
 
 // logs are the author logs of the store that are open.
 type logs struct {
-	o *Options
+	o     *Options
+	store lattice.StoreID
 
 	mu   sync.Mutex
 	list map[state.Writer]*authorlog.Log
@@ -36,7 +38,7 @@ func (l *logs) open(w state.Writer) (*authorlog.Log, error) {
 		return x, nil
 	}
 	x, err := authorlog.Open(authorlog.Options{
-		FS: l.o.FS, Dir: l.dir(), Store: l.o.Store, Writer: w, Key: l.o.Key, Clock: l.o.Clock, Stamp: l.o.Stamp,
+		FS: l.o.FS, Dir: l.dir(), Store: l.store, Writer: w, Key: l.o.Key, Clock: l.o.Clock, Stamp: l.o.Stamp,
 		Committer: l.o.Committer, Handles: l.o.Handles, Logger: l.o.Logger,
 	}, authorlog.Settings{Durability: l.o.Durability, FlushEvery: l.o.FlushEvery})
 	if err != nil {
@@ -114,25 +116,32 @@ func (f *feed) fill(share int) error {
 }
 
 // mergeLogs yields the entries of all feeds, each log's in order, earlier times
-// first: an entry is later than all it depends on.
-func mergeLogs(feeds []*feed, yield func(sigchain.Signed) error) error {
+// first: an entry is later than all it depends on. yield ends a feed by returning
+// false.
+func mergeLogs(feeds []*feed, yield func(sigchain.Signed) (more bool, err error)) error {
+	share := feedBytes / max(len(feeds), 1)
 	for {
-		var first *feed
-		for _, f := range feeds {
-			if err := f.fill(feedBytes / len(feeds)); err != nil {
+		first := -1
+		for i, f := range feeds {
+			if err := f.fill(share); err != nil {
 				return err
 			}
-			if len(f.buf) > 0 && (first == nil || f.buf[0].Time < first.buf[0].Time) {
-				first = f
+			if len(f.buf) > 0 && (first < 0 || f.buf[0].Time < feeds[first].buf[0].Time) {
+				first = i
 			}
 		}
-		if first == nil {
+		if first < 0 {
 			return nil
 		}
-		e := first.buf[0]
-		first.buf = first.buf[1:]
-		if err := yield(e); err != nil {
+		f := feeds[first]
+		e := f.buf[0]
+		f.buf = f.buf[1:]
+		more, err := yield(e)
+		if err != nil {
 			return err
+		}
+		if !more {
+			feeds = slices.Delete(slices.Clone(feeds), first, first+1)
 		}
 	}
 }

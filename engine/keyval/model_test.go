@@ -32,9 +32,9 @@ func (m *model) follow(n *node) {
 	for _, l := range n.logs.all() {
 		feeds = append(feeds, &feed{log: l, next: m.space.Frontier[l.Writer()] + 1, last: l.Durable()})
 	}
-	n.must(mergeLogs(feeds, func(e sigchain.Signed) error {
+	n.must(mergeLogs(feeds, func(e sigchain.Signed) (bool, error) {
 		m.ops += len(e.Ops)
-		return m.space.Fold(e)
+		return true, m.space.Fold(e)
 	}))
 }
 
@@ -313,9 +313,9 @@ func runModel(t *testing.T, seed uint64, steps int) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	fs := disk.NewMem()
 	clock := tick.NewManual(testEpoch)
-	incarnation := uint64(1)
+	incarnation := uint64(2)
 	open := func() *node {
-		o := options(fs, 1, incarnation, clock)
+		o := options(fs, 0, incarnation, clock)
 		if rng.IntN(2) == 0 {
 			o.CacheBytes = 1 // forget whatever can be forgotten
 		}

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/identity"
+	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/engine/signedlog"
 	"github.com/lattice-log/lattice/internal/tick"
@@ -18,7 +18,18 @@ import (
 	"github.com/lattice-log/lattice/storage/segment"
 )
 
-var testStore = lattice.StoreID{0xaa, 31: 0xbb}
+// genesis begins the store of every test. Its author is key 0.
+var genesis = func() sigchain.Signed {
+	op, err := sigchain.Genesis{Name: "test"}.Op()
+	if err != nil {
+		panic(err)
+	}
+	s, err := sigchain.Sign(keyOf(0), sigchain.Entry{Incarnation: 1, Seq: 1, Time: uint64(testEpoch.UnixMilli()-1000) << 16, Ops: []sigchain.Op{op}})
+	if err != nil {
+		panic(err)
+	}
+	return s
+}()
 
 // node is a DB with what runs it, on a file system that outlives it.
 type node struct {
@@ -55,7 +66,7 @@ var testEpoch = time.UnixMilli(1_767_225_600_000)
 func options(fs disk.FS, author byte, incarnation uint64, clock tick.Clock) Options {
 	s := &stamps{now: clock.Now}
 	return Options{
-		FS: fs, Dir: "/store", Store: testStore, Key: keyOf(author), Incarnation: incarnation, Clock: clock, Stamp: s.next, Observe: s.observe,
+		FS: fs, Dir: "/store", Genesis: genesis, Key: keyOf(author), Incarnation: incarnation, Clock: clock, Stamp: s.next, Observe: s.observe,
 		Committer: signedlog.NewCommitter(), Handles: segment.NewHandles(64), Logger: slog.New(slog.DiscardHandler),
 		BlockCache: 1 << 20,
 	}
@@ -161,7 +172,7 @@ func (n *node) get(key string) string {
 func TestSetGetReopen(t *testing.T) {
 	fs := disk.NewMem()
 	clock := tick.NewManual(testEpoch)
-	n := start(t, options(fs, 1, 1, clock))
+	n := start(t, options(fs, 0, 2, clock))
 	n.set("a", "1")
 	n.set("b", "2")
 	n.set("a", "3")
@@ -169,7 +180,7 @@ func TestSetGetReopen(t *testing.T) {
 		t.Fatalf("a=%q b=%q c=%q", n.get("a"), n.get("b"), n.get("c"))
 	}
 	n.close()
-	n = start(t, options(fs, 1, 2, clock))
+	n = start(t, options(fs, 0, 3, clock))
 	if n.get("a") != "3" || n.get("b") != "2" {
 		t.Fatalf("reopened: a=%q b=%q", n.get("a"), n.get("b"))
 	}
@@ -180,16 +191,13 @@ func TestSetGetReopen(t *testing.T) {
 func TestIdleStartLeavesNothing(t *testing.T) {
 	fs := disk.NewMem()
 	clock := tick.NewManual(testEpoch)
-	start(t, options(fs, 1, 1, clock)).close()
-	if _, err := fs.Stat("/store/authors"); !disk.IsNotExist(err) {
-		t.Fatalf("authors is there: %v", err)
-	}
-	n := start(t, options(fs, 1, 2, clock))
+	start(t, options(fs, 0, 2, clock)).close()
+	n := start(t, options(fs, 0, 3, clock))
 	n.set("a", "1")
 	n.close()
-	start(t, options(fs, 1, 3, clock)).close()
-	names, err := fs.List(fs.PathJoin("/store/authors", keyOf(1).Author().String()))
-	if err != nil || len(names) != 1 {
+	start(t, options(fs, 0, 4, clock)).close()
+	names, err := fs.List(fs.PathJoin("/store/authors", keyOf(0).Author().String()))
+	if err != nil || len(names) != 2 { // the genesis entry's, and the one that wrote
 		t.Fatalf("logs %v, %v", names, err)
 	}
 }
@@ -198,7 +206,7 @@ func TestIdleStartLeavesNothing(t *testing.T) {
 // share the next one.
 func TestOneEntryForManyUpdates(t *testing.T) {
 	fs := disk.NewMem()
-	n := start(t, options(fs, 1, 1, tick.NewManual(testEpoch)))
+	n := start(t, options(fs, 0, 2, tick.NewManual(testEpoch)))
 	var wg sync.WaitGroup
 	const clients, each = 20, 30
 	for c := range clients {

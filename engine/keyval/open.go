@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/clock"
+	"github.com/lattice-log/lattice/core/fold"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/engine/authorlog"
@@ -21,11 +23,11 @@ func Open(o Options) (*DB, error) {
 		return nil, err
 	}
 	db := &DB{
-		o: o, own: state.Writer{Author: o.Key.Author(), Incarnation: o.Incarnation},
+		o: o, store: o.Genesis.Home(), own: state.Writer{Author: o.Key.Author(), Incarnation: o.Incarnation},
 		work: make(chan struct{}, 1), rounds: make(chan *round, 1),
 	}
 	db.room.L = &db.mu
-	db.logs = &logs{o: &db.o, list: map[state.Writer]*authorlog.Log{}}
+	db.logs = &logs{o: &db.o, store: db.store, list: map[state.Writer]*authorlog.Log{}}
 	err := db.openLogs()
 	if err == nil {
 		err = db.openState()
@@ -35,12 +37,13 @@ func Open(o Options) (*DB, error) {
 		if db.kv != nil {
 			err = errors.Join(err, db.kv.Close())
 		}
-		return nil, fmt.Errorf("open the state of store %s: %w", o.Store.Short(), err)
+		return nil, fmt.Errorf("open the state of store %s: %w", db.store.Short(), err)
 	}
 	return db, nil
 }
 
-// openLogs opens what is there of author logs.
+// openLogs opens what is there of author logs, and puts the genesis entry into
+// its author's if it is not there.
 func (db *DB) openLogs() error {
 	ws, err := authorlog.List(db.o.FS, db.logs.dir())
 	if err != nil {
@@ -50,15 +53,22 @@ func (db *DB) openLogs() error {
 		if w.Author == db.own.Author && w.Incarnation >= db.own.Incarnation {
 			return lattice.E(lattice.Invalid, fmt.Errorf("incarnation %d is not greater than %d, which has written entries", db.own.Incarnation, w.Incarnation))
 		}
-		l, err := db.logs.open(w)
-		if err != nil {
+		if _, err := db.logs.open(w); err != nil {
 			return err
 		}
-		if tip, _ := l.Tip(); w.Author == db.own.Author && tip.Incarnation > db.before.Incarnation {
-			db.before = tip
-		}
 	}
-	return nil
+	g := db.o.Genesis
+	l, err := db.logs.open(state.Writer{Author: g.Author, Incarnation: g.Incarnation})
+	if err != nil {
+		return err
+	}
+	if tip, _ := l.Tip(); !tip.IsZero() {
+		return nil
+	}
+	if err := g.Verify(); err != nil {
+		return err
+	}
+	return errors.Join(l.Append(g), l.Flush())
 }
 
 func (db *DB) stateDir() string { return db.o.FS.PathJoin(db.o.Dir, "state") }
@@ -75,22 +85,34 @@ func (db *DB) openState() error {
 		return err
 	}
 	if err != nil || !fits {
-		db.o.Logger.Warn("making the state again from the logs", "store", db.o.Store.Short(), "err", err)
-		if db.kv != nil {
-			_ = db.kv.Close() // it goes
-			db.kv = nil
-		}
-		if err := db.o.FS.RemoveAll(db.stateDir()); err != nil {
-			return lattice.E(lattice.Storage, fmt.Errorf("remove the fold database: %w", err))
-		}
-		if _, err := db.openKV(); err != nil {
+		db.o.Logger.Warn("making the state again from the logs", "store", db.store.Short(), "err", err)
+		if err := db.dropKV(); err != nil {
 			return err
 		}
 		if err := db.load(); err != nil {
 			return err
 		}
 	}
-	return db.catchUp()
+	if err := db.catchUp(); err != nil {
+		return err
+	}
+	return db.find()
+}
+
+// dropKV makes the fold database empty.
+func (db *DB) dropKV() error {
+	if db.kv != nil {
+		if err := db.kv.Close(); err != nil {
+			db.o.Logger.Debug("the fold database that goes did not close", "err", err)
+		}
+		db.kv = nil
+	}
+	if err := db.o.FS.RemoveAll(db.stateDir()); err != nil {
+		return lattice.E(lattice.Storage, fmt.Errorf("remove the fold database: %w", err))
+	}
+	db.writers = nil
+	_, err := db.openKV()
+	return err
 }
 
 // openKV opens the fold database. It does not fit if it is of another version of
@@ -102,7 +124,7 @@ func (db *DB) openKV() (fits bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	want := append([]byte{layoutVersion}, db.o.Store[:]...)
+	want := append([]byte{layoutVersion}, db.store[:]...)
 	v, ok, err := db.kv.Get([]byte{tagVersion})
 	if err != nil || ok {
 		return slices.Equal(v, want), err
@@ -112,26 +134,27 @@ func (db *DB) openKV() (fits bool, err error) {
 	return true, db.kv.Commit(b, false)
 }
 
-// load reads what is needed of the fold database before anything else, into an
-// empty table.
+// load reads what is needed of the fold database before anything else, and makes
+// an empty table.
 func (db *DB) load() error {
 	if db.writers == nil {
 		db.writers = newWriters()
 	}
-	db.tips, db.moved = map[state.Writer]*tip{}, map[state.Writer]bool{}
 	err := db.kv.Iterate([]byte{tagWriter}, func(k, v []byte) error {
-		w, err := parseWriter(k, v)
+		id, w, err := parseWriter(k, v)
 		if err != nil {
 			return err
 		}
-		if n := db.writers.number(w.writer); n != w.id {
-			return corrupt("writer %d has number %d", w.id, n)
+		if n := db.writers.number(w); n != id {
+			return corrupt("writer %d has number %d", id, n)
 		}
-		db.writers.saved = max(db.writers.saved, int(w.id)+1)
-		db.tips[w.writer] = &tip{writerInfo: w}
+		db.writers.saved = max(db.writers.saved, int(id)+1)
 		return nil
 	})
 	if err != nil {
+		return err
+	}
+	if err := db.restoreFold(); err != nil {
 		return err
 	}
 	t := newTable(db.kv, db.writers, db.o.CacheBytes)
@@ -175,117 +198,69 @@ func (t *table) loadMaps() error {
 // ahead reports whether the fold database has folded what no log holds: logs were
 // lost, or put back from a backup.
 func (db *DB) ahead() bool {
-	for w, t := range db.tips {
-		if t.tip.IsZero() {
+	for _, w := range *db.writers.list.Load() {
+		tip := db.machine.Tip(w)
+		if tip.IsZero() {
 			continue
 		}
 		l := db.logs.get(w)
 		if l == nil {
 			return true
 		}
-		if _, last := l.Bounds(); t.tip.Seq > last {
+		if _, last := l.Bounds(); tip.Seq > last {
 			return true
 		}
-		if e, err := l.Read(t.tip.Seq); err == nil && e.ID != t.tip.ID {
+		if e, err := l.Read(tip.Seq); err == nil && e.ID != tip.ID {
 			return true
 		}
 	}
 	return false
 }
 
-// reset makes the table again from the fold database and the logs. db.mu is held,
-// nothing is undecided and no round under way.
-func (db *DB) reset() error {
-	if err := db.load(); err != nil {
-		return err
-	}
-	return db.catchUp()
-}
-
-// catchUp folds what the logs hold, acknowledged, beyond what is folded. db.mu is
-// held, or nobody else is there yet; nothing is undecided and no round under way.
-func (db *DB) catchUp() error {
-	var feeds []*feed
-	total := uint64(0)
+// find finds where this incarnation goes on from. db.mu is held, or nobody else
+// is there yet.
+func (db *DB) find() error {
+	db.nextSeq, db.unnamed, db.before = 0, true, sigchain.Link{}
+	now, drift := db.nowMs(), db.o.MaxDrift.Milliseconds()
 	for _, l := range db.logs.all() {
-		from, to := db.tip(l.Writer()).tip.Seq+1, l.Durable()
-		if from <= to {
-			feeds = append(feeds, &feed{log: l, next: from, last: to})
-			total += to - from + 1
+		w := l.Writer()
+		tip := db.machine.Tip(w)
+		if w == db.own {
+			_, db.nextSeq = l.Bounds()
+		} else if w.Author == db.own.Author && tip.Incarnation > db.before.Incarnation {
+			db.before = tip
 		}
-	}
-	done, said := uint64(0), db.o.Clock.Now()
-	err := mergeLogs(feeds, func(e sigchain.Signed) error {
-		if err := db.fold(e); err != nil {
-			return fmt.Errorf("fold entry %d of %s: %w", e.Seq, e.Author.Short(), err)
+		if tip.IsZero() {
+			continue
 		}
-		done++
-		if now := db.o.Clock.Now(); now.Sub(said) >= sayEvery {
-			said = now
-			db.o.Logger.Info("folding the logs", "store", db.o.Store.Short(), "entries", done, "of", total)
+		last, t := l.Tip()
+		if last.Seq != tip.Seq {
+			e, err := l.Read(tip.Seq)
+			if err != nil {
+				return err
+			}
+			t = e.Time
 		}
-		if len(db.t.dirty) < roundItems && db.t.bytes < db.o.DirtyBytes/roundParts {
-			return nil
-		}
-		r := db.takeRound(nil)
-		if err := db.writeRound(r); err != nil {
-			return err
-		}
-		db.t.written(r)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if l := db.logs.get(db.own); l != nil {
-		_, db.nextSeq = l.Bounds()
-	} else {
-		db.nextSeq = 0
-	}
-	for w, t := range db.tips {
-		db.lastTime = max(db.lastTime, t.time)
-		if w != db.own && t.tip.Seq > 0 {
-			db.moved[w] = true // the first entry from here on names all there is
+		if !clock.Held(clock.Timestamp(t), now, drift) {
+			db.lastTime = max(db.lastTime, t)
 		}
 	}
 	db.o.Observe(db.lastTime)
 	return nil
 }
 
-// fold applies the operations of an entry that comes next, all or none.
-func (db *DB) fold(e sigchain.Signed) error {
-	w := state.Writer{Author: e.Author, Incarnation: e.Incarnation}
-	ops := make([]state.Op, len(e.Ops))
-	for i, op := range e.Ops {
-		if !state.IsOp(op.Kind) {
-			continue
-		}
-		var err error
-		if ops[i], err = state.ParseOp(op, w); err != nil {
-			ops = nil // malformed: without effect, everywhere
-			break
-		}
+// restoreFold makes the machine that decides what is folded, as the fold database
+// has it.
+func (db *DB) restoreFold() error {
+	var records []fold.Record
+	err := db.kv.Iterate([]byte{tagFold}, func(k, v []byte) error {
+		records = append(records, fold.Record{Key: slices.Clone(k[1:]), Value: slices.Clone(v)})
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	for i, op := range ops {
-		if op == nil {
-			continue
-		}
-		if err := db.t.apply(op, state.Dot{Writer: w, Seq: e.Seq, Index: uint32(i)}, e.Time, 0); err != nil {
-			return err
-		}
-	}
-	db.tip(w).advance(e.Link(), e.Time)
-	db.lastTime = max(db.lastTime, e.Time)
-	return nil
-}
-
-// takeParents returns the tips of the other writers that have moved since they
-// were last named. db.mu is held.
-func (db *DB) takeParents() []sigchain.Ref {
-	out := make([]sigchain.Ref, 0, len(db.moved))
-	for w := range db.moved {
-		out = append(out, sigchain.Ref{Author: w.Author, Link: db.tip(w).tip})
-	}
-	clear(db.moved)
-	return out
+	db.machine, err = fold.Restore(db.foldConfig(), slices.Values(records))
+	db.offered = map[state.Writer]uint64{}
+	return err
 }

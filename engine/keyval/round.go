@@ -4,21 +4,23 @@ import (
 	"fmt"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/fold"
 	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/engine/signedlog"
 	"github.com/lattice-log/lattice/storage/kv"
 )
 
 // round is what goes into the fold database in one batch: everything that changed
-// since the round before, as it was when group had been built, and how far each
-// writer had been folded then.
+// since the round before, as it was when group had been built, and what the fold machine keeps. The
+// machine had not seen the group yet: after a crash it is folded once more, on
+// top of itself, which changes nothing.
 type round struct {
 	n     uint64
 	group *group // must be durable first; nil: everything is
 	keys  []takenKey
 	subs  []takenSub
 	maps  []takenMap
-	tips  []writerInfo
+	fold  []fold.Record
 }
 
 type takenKey struct {
@@ -99,12 +101,7 @@ func (db *DB) takeRound(g *group) *round {
 			r.maps = append(r.maps, takenMap{m, m.len})
 		}
 	}
-	for _, w := range db.tips {
-		if w.changed {
-			w.changed = false
-			r.tips = append(r.tips, w.writerInfo)
-		}
-	}
+	r.fold = db.machine.Changes()
 	t.round++
 	t.bytes = 0
 	clear(t.dirty)
@@ -133,7 +130,7 @@ func (db *DB) writeRounds() {
 func (db *DB) endRound(r *round, err error) {
 	if err != nil {
 		db.broken = lattice.E(lattice.Storage, fmt.Errorf("write to the fold database: %w", err))
-		db.o.Logger.Error("the store takes no writes until it is opened again", "store", db.o.Store.Short(), "err", db.broken)
+		db.o.Logger.Error("the store takes no writes until it is opened again", "store", db.store.Short(), "err", db.broken)
 	} else {
 		db.t.written(r)
 	}
@@ -164,23 +161,17 @@ func (db *DB) writeRound(r *round) error {
 		x := mapInfo{id: m.m.id, len: m.len}
 		b.Set(append([]byte{tagMap}, m.m.name...), x.appendTo(nil))
 	}
-	if r.group != nil {
-		x := writerInfo{writer: db.own, tip: r.group.link, time: r.group.time}
-		r.tips = append(r.tips, x)
-	}
-	seen := make(map[uint32]bool, len(r.tips))
-	for _, w := range r.tips {
-		n := db.writers.number(w.writer)
-		seen[n] = true
-		b.Set(writerKey(n), w.appendTo(nil))
-	}
-	// Numbers that rows use and nothing was folded of since.
-	list := *db.writers.list.Load()
-	for n := db.writers.saved; n < len(list); n++ {
-		if !seen[uint32(n)] {
-			w := writerInfo{writer: list[n]}
-			b.Set(writerKey(uint32(n)), w.appendTo(nil))
+	for _, x := range r.fold {
+		k := append([]byte{tagFold}, x.Key...)
+		if len(x.Value) == 0 {
+			b.Delete(k)
+		} else {
+			b.Set(k, x.Value)
 		}
+	}
+	list := *db.writers.list.Load() // after the rows were encoded, which gives numbers
+	for n := db.writers.saved; n < len(list); n++ {
+		b.Set(writerKey(uint32(n)), appendWriter(nil, list[n]))
 	}
 	if err := db.kv.Commit(b, false); err != nil {
 		return err

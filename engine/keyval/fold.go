@@ -1,0 +1,204 @@
+package keyval
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/clock"
+	"github.com/lattice-log/lattice/core/fold"
+	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/core/state"
+)
+
+// This file brings entries from logs into the state. Whoever calls it holds DB.mu
+// alone, or nobody else is there yet.
+
+func (db *DB) foldConfig() fold.Config {
+	most := int(db.o.MaxWaiting)
+	return fold.Config{
+		Genesis:    db.o.Genesis,
+		Limits:     fold.Limits{Entries: most / 512, Bytes: most, AuthorEntries: most / 2048, AuthorBytes: max(most/4, sigchain.MaxSize)},
+		MaxDriftMs: db.o.MaxDrift.Milliseconds(),
+		IDs:        db.idAt,
+	}
+}
+
+// idAt returns the id of an entry in a log; false when it is not there any more.
+func (db *DB) idAt(p sigchain.Place) (lattice.Hash, bool, error) {
+	l := db.logs.get(state.Writer{Author: p.Author, Incarnation: p.Incarnation})
+	if l == nil {
+		return lattice.Hash{}, false, nil
+	}
+	e, err := l.Read(p.Seq)
+	if k := lattice.KindOf(err); err != nil && (k == lattice.OutOfRange || k == lattice.NotYet) {
+		return lattice.Hash{}, false, nil
+	}
+	return e.ID, err == nil, err
+}
+
+func (db *DB) nowMs() int64 { return db.o.Clock.Now().UnixMilli() }
+
+// reset makes the table again from the fold database and the logs. Nothing is
+// undecided and no round under way.
+func (db *DB) reset() error {
+	if err := db.load(); err != nil {
+		return err
+	}
+	if err := db.catchUp(); err != nil {
+		return err
+	}
+	return db.find()
+}
+
+// catchUp folds what the logs hold, acknowledged, beyond what is folded, and what
+// is kept of forks. If it turns out that something below was not what it should
+// have been, everything is folded again. Nothing is undecided and no round under
+// way.
+func (db *DB) catchUp() error {
+	if db.machine.Stale() {
+		return db.rebuild()
+	}
+	if err := db.foldLogs(); err != nil {
+		return err
+	}
+	if err := db.offerForks(); err != nil {
+		return err
+	}
+	if db.machine.Stale() {
+		return db.rebuild()
+	}
+	return nil
+}
+
+// rebuild folds everything again, keeping what was learned. A crash leaves an
+// empty fold database, with which the next start does the same.
+func (db *DB) rebuild() error {
+	db.o.Logger.Warn("what was folded does not count as it was: folding everything again", "store", db.store.Short())
+	m := db.machine
+	for m.Stale() {
+		if err := db.dropKV(); err != nil {
+			return err
+		}
+		if err := db.load(); err != nil {
+			return err
+		}
+		m.Reset()
+		db.machine = m
+		if err := db.foldLogs(); err != nil {
+			return err
+		}
+		if err := db.offerForks(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// foldLogs offers what the logs hold and was not offered yet, earlier times first.
+func (db *DB) foldLogs() error {
+	db.replaying = true
+	defer func() { db.replaying = false }()
+	p := progress{db: db, said: db.o.Clock.Now()}
+	for {
+		var feeds []*feed
+		for _, l := range db.logs.all() {
+			w := l.Writer()
+			from, to := max(db.machine.Tip(w).Seq, db.offered[w])+1, l.Durable()
+			first, _ := l.Bounds()
+			from = max(from, first)
+			if from <= to {
+				feeds = append(feeds, &feed{log: l, next: from, last: to})
+				p.total += to - from + 1
+			}
+		}
+		if len(feeds) == 0 {
+			return nil
+		}
+		before := p.done
+		err := mergeLogs(feeds, func(e sigchain.Signed) (bool, error) {
+			p.step()
+			_, err := db.offer(e)
+			if errors.Is(err, fold.ErrFull) {
+				p.done--
+				return false, nil // the rest of its log has to wait outside
+			}
+			return true, err
+		})
+		if err != nil || p.done == before {
+			return err
+		}
+	}
+}
+
+// progress says now and then how far a long fold is.
+type progress struct {
+	db          *DB
+	said        time.Time
+	done, total uint64
+}
+
+func (p *progress) step() {
+	p.done++
+	if now := p.db.o.Clock.Now(); now.Sub(p.said) >= sayEvery {
+		p.said = now
+		p.db.o.Logger.Info("folding the logs", "store", p.db.store.Short(), "entries", p.done, "of", p.total)
+	}
+}
+
+// offer offers an entry of a log to the machine, applies what enters, and writes
+// a round when much has changed.
+func (db *DB) offer(e sigchain.Signed) (fold.Effects, error) {
+	eff, err := db.machine.Offer(e, db.nowMs())
+	if err != nil {
+		return eff, err
+	}
+	w := state.Writer{Author: e.Author, Incarnation: e.Incarnation}
+	db.offered[w] = max(db.offered[w], e.Seq)
+	return eff, db.applyAll(eff, lattice.Hash{})
+}
+
+// applyAll applies what has entered, but for the entry with id own, whose effects
+// are there.
+func (db *DB) applyAll(eff fold.Effects, own lattice.Hash) error {
+	if eff.Rebuild {
+		return nil // it will all be done again
+	}
+	for _, f := range eff.Fold {
+		if f.Entry.ID == own {
+			continue
+		}
+		if err := db.apply(f); err != nil {
+			return fmt.Errorf("fold entry %d of %s: %w", f.Entry.Seq, f.Entry.Author.Short(), err)
+		}
+	}
+	// Not before all of it is applied: the machine keeps it as folded.
+	if db.replaying && (len(db.t.dirty) >= roundItems || db.t.bytes >= db.o.DirtyBytes/roundParts) {
+		r := db.takeRound(nil)
+		if err := db.writeRound(r); err != nil {
+			return err
+		}
+		db.t.written(r)
+	}
+	return nil
+}
+
+// apply applies one entry that has entered.
+func (db *DB) apply(f fold.Folded) error {
+	e := f.Entry
+	w := state.Writer{Author: e.Author, Incarnation: e.Incarnation}
+	for i, op := range f.Ops {
+		if op == nil {
+			continue
+		}
+		if err := db.t.apply(op, state.Dot{Writer: w, Seq: e.Seq, Index: uint32(i)}, e.Time, 0); err != nil {
+			return err
+		}
+	}
+	if !clock.Held(clock.Timestamp(e.Time), db.nowMs(), db.o.MaxDrift.Milliseconds()) {
+		db.lastTime = max(db.lastTime, e.Time)
+	}
+	db.unnamed = true
+	return nil
+}
