@@ -33,6 +33,7 @@ type conn struct {
 	// moved now and then and not with each frame.
 	deadline time.Time
 	prefix   [4]byte   // owned by run
+	proven   int       // owned by run: bytes of the largest frame that came whole
 	room     allowance // owned by run: of the frame that is being read
 
 	mu       sync.Mutex
@@ -177,7 +178,9 @@ func (c *conn) readLength() (int, error) {
 }
 
 // A frame's buffer holds what was received and one step more, and so does its
-// share of the server's budget: a length is not believed before the bytes are here.
+// share of the server's budget: a length is not believed before the bytes are
+// here, beyond what this connection has sent in one frame before. A producer's
+// large frames are thus not copied from step to step.
 const (
 	firstStep = 64 << 10
 	nextStep  = 1 << 20
@@ -189,7 +192,7 @@ func (c *conn) readBody(size int) (*buffer, error) {
 	held := 0
 	for f == nil || len(f.b) < size {
 		if f == nil || len(f.b) == held {
-			step := firstStep
+			step := max(firstStep, c.proven)
 			if f != nil {
 				step = max(held, nextStep)
 			}
@@ -204,6 +207,7 @@ func (c *conn) readBody(size int) (*buffer, error) {
 		n, err := c.nc.Read(f.b[len(f.b):held])
 		f.b = f.b[:len(f.b)+n]
 		if len(f.b) == size {
+			c.proven = max(c.proven, size)
 			break
 		}
 		if err != nil {

@@ -82,6 +82,33 @@ func TestStalledFrames(t *testing.T) {
 	f.healthy()
 }
 
+// TestLengthsAreBelievedByWhatCame claims large frames and sends little of them:
+// the server holds a small buffer, and a large one only for a connection that has
+// sent as large a frame before.
+func TestLengthsAreBelievedByWhatCame(t *testing.T) {
+	f := newFixture(t, Config{})
+	topic := f.topic("t", 1)
+	c := f.dial()
+	holds := func(want int) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); f.srv.frames.used.Load() != int64(want); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d bytes are held, want %d", f.srv.frames.used.Load(), want)
+			}
+		}
+	}
+	whole := frame(produceReq(topic, 9, 0, make([]byte, 3<<20)), 1) // refused, but an answer all the same
+	for _, want := range []int{firstStep, len(whole) - 4} {
+		c.raw(whole[:5])
+		holds(want)
+		c.raw(whole[5:])
+		if _, err := c.readFrame(); err != nil {
+			t.Fatal(err)
+		}
+		holds(0)
+	}
+}
+
 // TestIdleTimeoutSparesLongPolls closes a connection that is idle, and not one
 // that waits for an answer.
 func TestIdleTimeoutSparesLongPolls(t *testing.T) {
