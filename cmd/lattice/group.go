@@ -14,14 +14,14 @@ import (
 )
 
 func newGroup(a *app) *cobra.Command {
-	return family("group", "Look after consumer groups",
+	return family("group", "Look after consumer groups and share groups",
 		newGroupList(a), newGroupDescribe(a), newGroupReset(a), newGroupDelete(a))
 }
 
 func newGroupList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the consumer groups",
+		Short: "List the groups: consumers, and share groups",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.dial()
@@ -121,7 +121,11 @@ func (a *app) showGroup(d groupDoc) error {
 		}
 	}
 	if len(d.Offsets) > 0 {
-		t := cli.NewTable("TOPIC", ">PARTITION", ">COMMITTED", ">END", ">LAG", "MEMBER")
+		where := ">COMMITTED"
+		if d.Type == "share" {
+			where = ">START" // below it, every record is settled
+		}
+		t := cli.NewTable("TOPIC", ">PARTITION", where, ">END", ">LAG", "MEMBER")
 		for _, o := range d.Offsets {
 			committed := "-"
 			if o.Committed >= 0 {

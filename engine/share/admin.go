@@ -159,6 +159,9 @@ func (m *Manager) edit(name string, create bool, moves []Move, change func(*entr
 			refused = ErrNonEmpty
 			return
 		}
+		for _, s := range e.sessions { // of members that left without closing them
+			m.endSession(e, s, fx)
+		}
 		for i, move := range moves {
 			left.Add(1)
 			errs[i] = change(e, move, fx, func(err error) {
@@ -180,15 +183,7 @@ func (m *Manager) edit(name string, create bool, moves []Move, change func(*entr
 // group is set to stays, as in Kafka.
 func (m *Manager) DeleteGroup(name string, reply func(error)) {
 	var parts []lattice.TopicPartition
-	err := m.with(name, false, func(e *entry, _ time.Time, fx *effects) {
-		parts = slices.Collect(maps.Keys(e.parts))
-		if len(e.members.members) > 0 {
-			return
-		}
-		for _, s := range e.sessions { // of members that left without closing them
-			m.endSession(e, s, fx)
-		}
-	})
+	err := m.with(name, false, func(e *entry, _ time.Time, _ *effects) { parts = slices.Collect(maps.Keys(e.parts)) })
 	if err != nil {
 		reply(err)
 		return

@@ -152,7 +152,9 @@ func (l *memLog) Wait(from int64, min int, stable bool, wake func()) func() {
 	return func() {}
 }
 
-func (l *memLog) OffsetAt(context.Context, int64) (int64, error) { return l.start + (l.end-l.start)/2, nil }
+func (l *memLog) OffsetAt(context.Context, int64) (int64, error) {
+	return l.start + (l.end-l.start)/2, nil
+}
 
 // real reports whether a record for members is at the offset.
 func (l *memLog) real(offset int64) bool {

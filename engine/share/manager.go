@@ -278,7 +278,7 @@ func (m *Manager) expire(e *entry, now time.Time, fx *effects) {
 // end removes the members, and ends the locks, whose time is over.
 func (m *Manager) end(e *entry, now time.Time, fx *effects) {
 	for _, id := range e.members.expired(now) {
-		m.removeMember(e, id, fx)
+		e.members.remove(id)
 	}
 	for tp, d := range e.parts {
 		if d.w.expire(now, e.settings.limits()) {
@@ -337,7 +337,9 @@ func (m *Manager) forget(e *entry, tp lattice.TopicPartition, fx *effects, done 
 	m.save(e, tp, fx, done)
 }
 
-// Heartbeat is a member's word that it is there.
+// Heartbeat is a member's word that it is there. One that leaves, or is removed, may
+// still have a session, and what it acquired: clients leave before they send their last
+// acknowledgements. Those end with the session, its connection, or the locks.
 //
 // A member that we do not know, because it was removed or because we restarted, is
 // told ErrUnknownMember even when we do not know the group either: that is what makes
@@ -355,7 +357,7 @@ func (m *Manager) Heartbeat(r HeartbeatRequest) HeartbeatResult {
 				res.Err = ErrUnknownMember
 				return
 			}
-			m.removeMember(e, r.MemberID, fx)
+			e.members.remove(r.MemberID)
 			return
 		}
 		res = e.members.heartbeat(now, r, e.settings, m.cfg.MaxSize, m.view())
@@ -368,16 +370,6 @@ func (m *Manager) Heartbeat(r HeartbeatRequest) HeartbeatResult {
 		return refuse(err)
 	}
 	return res
-}
-
-// removeMember takes a member out, with its session and its hold on records.
-func (m *Manager) removeMember(e *entry, id string, fx *effects) {
-	e.members.remove(id)
-	if s := e.sessions[id]; s != nil {
-		m.endSession(e, s, fx)
-		return
-	}
-	m.letGo(e, id, fx)
 }
 
 // letGo makes available what a member has.

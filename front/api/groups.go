@@ -12,6 +12,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/engine/group"
+	"github.com/lattice-log/lattice/engine/share"
 	"github.com/lattice-log/lattice/engine/store"
 	pb "github.com/lattice-log/lattice/proto/lattice/v1"
 )
@@ -24,7 +25,7 @@ func (a groupService) List(_ context.Context, r *pb.GroupServiceListRequest) (*p
 		return nil, err
 	}
 	res := &pb.GroupServiceListResponse{}
-	for _, g := range s.Groups().List() {
+	for _, g := range allGroups(s) {
 		res.Groups = append(res.Groups, &pb.Group{
 			Name: g.Group, State: string(g.State), Type: g.Type.String(), ProtocolType: g.ProtocolType, Members: int32(g.Members),
 		})
@@ -37,7 +38,7 @@ func (a groupService) Describe(_ context.Context, r *pb.GroupServiceDescribeRequ
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.Groups().Describe(r.Group)
+	d, err := describeGroup(s, r.Group)
 	if err != nil {
 		return nil, groupError(r.Group, err)
 	}
@@ -56,7 +57,12 @@ func (a groupService) Describe(_ context.Context, r *pb.GroupServiceDescribeRequ
 		}
 		res.Members = append(res.Members, o)
 	}
-	if res.Offsets, err = groupOffsets(s, r.Group, owners); err != nil {
+	if d.Type == group.Share {
+		res.Offsets, err = shareOffsets(s, r.Group)
+	} else {
+		res.Offsets, err = groupOffsets(s, r.Group, owners)
+	}
+	if err != nil {
 		return nil, groupError(r.Group, err)
 	}
 	for _, o := range res.Offsets {
@@ -117,6 +123,7 @@ func (a groupService) Reset(ctx context.Context, r *pb.GroupServiceResetRequest)
 	}
 	fetch := group.FetchRequest{Group: r.Group, MemberEpoch: -1}
 	commit := group.CommitRequest{Group: r.Group, Generation: -1}
+	var moves []share.Move
 	for _, p := range all {
 		offset, err := p.resolve(ctx, r.To)
 		if err != nil {
@@ -125,6 +132,10 @@ func (a groupService) Reset(ctx context.Context, r *pb.GroupServiceResetRequest)
 		tp := lattice.TopicPartition{Topic: t.ID, Partition: p.number}
 		fetch.Partitions = append(fetch.Partitions, tp)
 		commit.Offsets = append(commit.Offsets, group.OffsetCommit{TopicPartition: tp, Offset: offset, LeaderEpoch: -1})
+		moves = append(moves, share.Move{TopicPartition: tp, Start: offset})
+	}
+	if isShareGroup(s, r.Group) {
+		return resetShare(ctx, s, r.Group, moves, r.DryRun)
 	}
 	old := s.Groups().FetchOffsets(fetch)
 	if old.Err != nil {
@@ -146,7 +157,7 @@ func (a groupService) Reset(ctx context.Context, r *pb.GroupServiceResetRequest)
 
 // mustBeEmpty refuses to touch a group that somebody uses.
 func mustBeEmpty(s *store.Store, name string) error {
-	d, err := s.Groups().Describe(name)
+	d, err := describeGroup(s, name)
 	if errors.Is(err, group.ErrGroupNotFound) {
 		return nil
 	}
@@ -164,17 +175,12 @@ func (a groupService) Delete(ctx context.Context, r *pb.GroupServiceDeleteReques
 	if err := mustBeEmpty(s, r.Group); err != nil {
 		return nil, err
 	}
+	if isShareGroup(s, r.Group) {
+		return &pb.GroupServiceDeleteResponse{}, deleteShare(ctx, s, r.Group)
+	}
 	done := make(chan error, 1)
 	s.Groups().DeleteGroup(r.Group, func(err error) { done <- err })
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if err != nil {
-		return nil, groupError(r.Group, err)
-	}
-	return &pb.GroupServiceDeleteResponse{}, nil
+	return &pb.GroupServiceDeleteResponse{}, waitFor(ctx, r.Group, done)
 }
 
 func (a groupService) Commit(ctx context.Context, r *pb.GroupServiceCommitRequest) (*pb.GroupServiceCommitResponse, error) {
@@ -296,7 +302,7 @@ func groupError(name string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, group.ErrGroupNotFound):
+	case errors.Is(err, group.ErrGroupNotFound), errors.Is(err, share.ErrGroupNotFound):
 		return hinted(fmt.Errorf("group %q: %w", name, err), "see lattice group list")
 	case errors.Is(err, group.ErrUnknownMember):
 		// Not "not found", which would be said of a topic or a group.

@@ -27,6 +27,11 @@ import (
 // Records are acquired when the answer is made, so that none is locked for a member
 // that waits. What turns out to be damaged while it is written is given back.
 
+// fairPart is the part of MaxRecords with which an answer is full enough to leave the
+// other partitions to the group's other members: one member that asks first would
+// otherwise lock what there is in all of them, and the rest be idle.
+const fairPart = 10
+
 // acquireStrictly is the ShareAcquireMode that keeps to MaxRecords.
 const acquireStrictly = 1
 
@@ -204,6 +209,9 @@ func (op *shareFetchOp) attempt(whatever bool) {
 	}
 	left := op.want
 	for _, tp := range all {
+		if op.want.MaxRecords-left.MaxRecords >= max(op.want.MaxRecords/fairPart, 1) {
+			break
+		}
 		got, err := m.Acquire(op.session, tp, left)
 		if got.Slice == nil && !op.session.Tell(tp, err, false) {
 			continue
