@@ -1,6 +1,6 @@
 # make build        bin/lattice, which knows its version and commit
 # make test         sets up what the tests need, then runs them all
-# make deps         what the tests need: kcat, Node packages, staticcheck
+# make deps         what the tests need: kcat, clients for Node, Java and Python, staticcheck
 # make check        what a change must pass: format, length, vet, staticcheck, tests
 # make race         the tests under the race detector
 # make race-node    clients and kill -9 rounds against a node with the race detector in it
@@ -12,7 +12,7 @@
 # make bench        Lattice beside its peers on this machine, into docs/benchmarks.md (BENCH='-without kafka' and other flags)
 # make bench-short  the same in a few minutes, to check the program; prints only
 # make bench-go     Go benchmarks of the parts
-# make test-clients kcat, kafkajs and franz-go against a real node
+# make test-clients every Kafka client and Kafka's own tools against a real node; writes docs/protocol/clients.md
 # make test-suites  peers' own test suites against real nodes (SUITES=kgo,sarama; RUN=kgo/tests/TestPing)
 # make nightly      what takes long
 # make cover        coverage by package, and cover.html
@@ -90,7 +90,8 @@ bench-go:
 
 test-clients: build
 	scripts/deps.sh
-	$(GO) test -count=1 -v ./test/...
+	$(GO) test -count=1 -v ./test/clients ./test/hostile
+	scripts/test-field.sh -v
 
 test-suites: build
 	RUN='$(RUN)' scripts/test-suites.sh '$(SUITES)'

@@ -1,37 +1,93 @@
 #!/bin/sh
-# Sets up what the tests need on Debian or Ubuntu: kcat, Redis's tools, and
-# Node.js with kafkajs.
+# Sets up what the tests need on Debian or Ubuntu: kcat, Redis's tools, Node.js with
+# kafkajs, Java and Python with a Kafka client each. "deps.sh field" also sets up
+# everything that only the whole field of clients (scripts/test-field.sh) needs.
 # What is there already is left alone, so that a second run needs no network.
 set -eu
 cd "$(dirname "$0")/.."
+field=${1:-}
 
+# The packages that bring the commands that are missing.
 missing=
-for tool in kcat node npm redis-benchmark; do
-	command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"
-done
+want() {
+	command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
+}
+want kcat kcat
+want node nodejs
+want npm npm
+want redis-benchmark redis-tools # with redis-cli and, as redis-check-rdb, the server itself without its service
+want javac default-jdk-headless
+want mvn maven
+want python3 python3
+python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
+if [ "$field" = field ]; then
+	want cargo cargo
+	want g++ g++
+	want make make
+	[ -f /usr/include/openssl/ssl.h ] || missing="$missing libssl-dev"
+	[ -f /usr/include/zlib.h ] || missing="$missing zlib1g-dev"
+	[ -f /usr/include/zstd.h ] || missing="$missing libzstd-dev"
+fi
 if [ -n "$missing" ]; then
 	if ! command -v apt-get >/dev/null 2>&1; then
-		echo "deps: needs$missing; install them and run this again" >&2
+		echo "deps: needs$missing (by Debian's names); install them and run this again" >&2
 		exit 1
 	fi
 	sudo=
 	if [ "$(id -u)" != 0 ]; then
 		sudo=sudo
 	fi
-	# nodejs brings the command node; redis-tools brings redis-cli, redis-benchmark and,
-	# as redis-check-rdb, the server itself without the service of redis-server.
-	packages=$(echo "$missing" | sed 's/ node\b/ nodejs/; s/ redis-benchmark/ redis-tools/')
 	$sudo apt-get update -q
 	# shellcheck disable=SC2086
-	$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $packages
+	$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
 fi
 
+# newer A B: A is not there, or B is newer.
+newer() { [ ! -f "$1" ] || [ "$2" -nt "$1" ]; }
+
 # Each client driver in test/ that is a Node module gets its locked packages.
-for lock in test/*/package-lock.json; do
-	[ -f "$lock" ] || continue
-	dir=$(dirname "$lock")
-	if [ ! -f "$dir/node_modules/.package-lock.json" ] || [ "$lock" -nt "$dir/node_modules/.package-lock.json" ]; then
-		(cd "$dir" && npm ci --no-audit --no-fund --loglevel=error)
-		touch "$dir/node_modules/.package-lock.json"
+modules() {
+	for lock in "$@"; do
+		[ -f "$lock" ] || continue
+		dir=$(dirname "$lock")
+		if newer "$dir/node_modules/.package-lock.json" "$lock"; then
+			(cd "$dir" && npm ci --no-audit --no-fund --loglevel=error)
+			touch "$dir/node_modules/.package-lock.json"
+		fi
+	done
+}
+modules test/*/package-lock.json
+
+# classpath FILE FLAGS: what test/java runs on, from Maven.
+classpath() {
+	file=$1
+	shift
+	if newer "test/java/target/$file" test/java/pom.xml; then
+		(cd test/java && mvn -q -B -ntp "$@" org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath -Dmdep.outputFile="target/$file.new")
+		mv "test/java/target/$file.new" "test/java/target/$file"
+	fi
+}
+classpath classpath
+stale=
+for source in test/java/src/*.java test/java/target/classpath; do
+	if newer test/java/target/classes/Driver.class "$source"; then
+		stale=yes
 	fi
 done
+if [ -n "$stale" ]; then
+	javac -Xlint:all,-processing,-classfile,-path -cp "$(cat test/java/target/classpath)" -d test/java/target/classes test/java/src/*.java
+fi
+
+if newer test/python/.venv/done test/python/requirements.txt; then
+	python3 -m venv test/python/.venv
+	test/python/.venv/bin/pip install -q --disable-pip-version-check -r test/python/requirements.txt
+	touch test/python/.venv/done
+fi
+
+[ "$field" = field ] || exit 0
+classpath toolpath -Ptools
+modules test/node/platformatic/package-lock.json
+if newer test/node/confluent/node_modules/.librdkafka/done test/node/confluent/package-lock.json; then
+	test/node/confluent/build.sh || { tail -20 test/node/confluent/build.log >&2; exit 1; }
+fi
+(cd test/rust && cargo build -q)

@@ -1,5 +1,3 @@
-//go:build field
-
 package field
 
 import (

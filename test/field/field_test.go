@@ -1,5 +1,3 @@
-//go:build field
-
 package field
 
 import (
@@ -7,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +26,7 @@ type client struct {
 // bench is what all cases share.
 type bench struct {
 	root   string
+	whole  bool   // the whole field
 	at     string // the node's Kafka address
 	strict string // the same of one that creates no topics by itself
 	data   string // the first one's data directory
@@ -44,9 +44,19 @@ const (
 )
 
 // TestField runs every client of the roster through every case, and every tool,
-// and writes the page when all of them passed.
+// and writes the page when all of them passed. Without LATTICE_FIELD=all it runs the
+// clients of every day, with one group of each protocol that they know; with -short
+// only the cases that say so.
 func TestField(t *testing.T) {
-	b := &bench{root: realnode.Root(t), results: map[string]*result{}}
+	whole := false
+	switch s := os.Getenv("LATTICE_FIELD"); s {
+	case "all":
+		whole = true
+	case "":
+	default:
+		t.Fatalf("LATTICE_FIELD=%q: want all, or nothing", s)
+	}
+	b := &bench{root: realnode.Root(t), whole: whole, results: map[string]*result{}}
 	bin := realnode.Build(t)
 	n := realnode.Start(t, bin, t.TempDir())
 	b.at, b.data = n.Kafka, n.Dir
@@ -56,12 +66,18 @@ func TestField(t *testing.T) {
 	b.writeTimed(t)
 	t.Run("clients", func(t *testing.T) {
 		for _, e := range roster {
+			if !whole && !e.everyday {
+				continue
+			}
 			t.Run(e.name, func(t *testing.T) {
 				t.Parallel()
 				b.run(t, &client{entry: e, command: b.command(t, e.name)})
 			})
 		}
 	})
+	if !whole {
+		return
+	}
 	t.Run("tools", b.tools)
 	if !t.Failed() && len(b.results) == len(roster)+len(tools) { // else -run left some out
 		if err := os.WriteFile(page, []byte(render(b.results)), 0o644); err != nil {
@@ -75,13 +91,13 @@ func (b *bench) command(t *testing.T, name string) []string {
 	in := func(parts ...string) string {
 		p := filepath.Join(append([]string{b.root, "test"}, parts...)...)
 		if _, err := os.Stat(p); err != nil {
-			t.Fatalf("%v; scripts/test-field.sh sets it up", err)
+			t.Fatalf("%v; %s", err, setUp(name))
 		}
 		return p
 	}
 	switch name {
 	case "kafka-clients":
-		return b.java(t, "Driver")
+		return b.java(t, "classpath", "Driver")
 	case "kafka-python", "aiokafka", "confluent-kafka":
 		return []string{in("python", ".venv", "bin", "python"), in("python", strings.ReplaceAll(name, "-", "_")+"_driver.py")}
 	case "sarama", "kafka-go":
@@ -98,13 +114,22 @@ func (b *bench) command(t *testing.T, name string) []string {
 	return nil
 }
 
-// java is the command that runs a class with what test/java needs.
-func (b *bench) java(t *testing.T, class string, args ...string) []string {
+// setUp says what brings a client.
+func setUp(name string) string {
+	if slices.ContainsFunc(roster, func(e entry) bool { return e.name == name && e.everyday }) {
+		return `"make deps" sets it up`
+	}
+	return "scripts/test-field.sh sets it up"
+}
+
+// java is the command that runs a class with the libraries that a file of
+// test/java/target lists.
+func (b *bench) java(t *testing.T, libraries, class string, args ...string) []string {
 	t.Helper()
 	target := filepath.Join(b.root, "test", "java", "target")
-	path, err := os.ReadFile(filepath.Join(target, "classpath"))
+	path, err := os.ReadFile(filepath.Join(target, libraries))
 	if err != nil {
-		t.Fatalf("%v; scripts/test-field.sh sets it up", err)
+		t.Fatalf("%v; %s", err, setUp("kafka-clients"))
 	}
 	// What starts fast, for programs that live for a second.
 	flags := []string{"java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m", "-cp", target + "/classes:" + strings.TrimSpace(string(path)), class}
@@ -129,6 +154,9 @@ func (b *bench) run(t *testing.T, c *client) {
 	p := startProcess(t, c.name, c.command)
 	b.note(c.name, "version", p.must(t, request{Do: "version"}).Version)
 	for _, kase := range cases {
+		if testing.Short() && !b.whole && !kase.short {
+			continue
+		}
 		if c.lacks[kase.name] != "" {
 			b.note(c.name, kase.name, "-")
 			continue

@@ -1,5 +1,3 @@
-//go:build field
-
 package field
 
 import (
@@ -15,9 +13,13 @@ import (
 
 const shared = 6 // partitions of a group's topic
 
-// groups: each way of a client to share partitions.
+// groups: each way of a client to share partitions; every day, the first of the
+// classic protocol and the one of KIP-848.
 func (b *bench) groups(t *testing.T, c *client, p *process) {
-	for _, way := range c.groups {
+	for i, way := range c.groups {
+		if !b.whole && i > 0 && way != "server" {
+			continue
+		}
 		t.Run(way, func(t *testing.T) { b.rebalance(t, c, p, way) })
 	}
 }

@@ -1,5 +1,3 @@
-//go:build field
-
 package field
 
 // mistake is something that must be refused, and how.

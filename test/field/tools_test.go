@@ -1,5 +1,3 @@
-//go:build field
-
 package field
 
 import (
@@ -21,7 +19,7 @@ import (
 // tools runs Kafka's own command-line tools, as its scripts do: by the names of
 // their classes. They share topics, so that one reads what another wrote.
 func (b *bench) tools(t *testing.T) {
-	version := startProcess(t, "kafka-clients", b.java(t, "Driver")).must(t, request{Do: "version"}).Version
+	version := startProcess(t, "kafka-clients", b.java(t, "classpath", "Driver")).must(t, request{Do: "version"}).Version
 	for _, tool := range tools {
 		ok := t.Run(tool, func(t *testing.T) {
 			switch k := (kit{t, b, b.at}); tool {
@@ -94,7 +92,7 @@ func (k kit) try(stdin []byte, tool string, args ...string) (string, error) {
 	if tool != "DumpLogSegments" && tool != "ProducerPerformance" {
 		args = append([]string{"--bootstrap-server", k.at}, args...)
 	}
-	line := k.java(k.T, "org.apache.kafka.tools."+packages[tool]+tool, args...)
+	line := k.java(k.T, "toolpath", "org.apache.kafka.tools."+packages[tool]+tool, args...)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Stdin = bytes.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
