@@ -87,8 +87,10 @@ type Log struct {
 	RetentionMs int64 `key:"retention_ms" doc:"how long records are kept; -1: for ever"`
 	// RetentionBytes is how much of a partition is kept; -1: all.
 	RetentionBytes int64 `key:"retention_bytes" doc:"how much of each partition is kept; -1: all"`
-	// RetentionCheckMs is how often retention and compaction look, in ms.
-	RetentionCheckMs int64 `key:"retention_check_ms" doc:"how often retention and compaction look"`
+	// RetentionCheckMs is how often retention looks, in ms.
+	RetentionCheckMs int64 `key:"retention_check_ms" doc:"how often retention looks"`
+	// CompactionCheckMs is how often compaction looks, in ms.
+	CompactionCheckMs int64 `key:"compaction_check_ms" doc:"how often compaction looks"`
 }
 
 // Groups configures consumer groups, times in ms.
@@ -152,7 +154,7 @@ func Default() Config {
 		HTTP:  HTTP{Listen: "127.0.0.1:8080"},
 		Log: Log{
 			Durability: "fsync", FlushMs: 1000, SegmentBytes: 128 << 20,
-			RetentionMs: 7 * 24 * 3600 * 1000, RetentionBytes: -1, RetentionCheckMs: 300_000,
+			RetentionMs: 7 * 24 * 3600 * 1000, RetentionBytes: -1, RetentionCheckMs: 300_000, CompactionCheckMs: 15_000,
 		},
 		Groups: Groups{RebalanceDelayMs: 3000, MinSessionMs: 6000, MaxSessionMs: 1_800_000, OffsetsRetentionMs: 7 * 24 * 3600 * 1000},
 		Limits: Limits{
@@ -227,6 +229,7 @@ func (v *problems) numbers(c Config) {
 	v.between("log.retention_ms", c.Log.RetentionMs, -1, 1<<62)
 	v.between("log.retention_bytes", c.Log.RetentionBytes, -1, 1<<62)
 	v.between("log.retention_check_ms", c.Log.RetentionCheckMs, 100, 24*3_600_000)
+	v.between("log.compaction_check_ms", c.Log.CompactionCheckMs, 100, 24*3_600_000)
 	v.between("groups.rebalance_delay_ms", c.Groups.RebalanceDelayMs, 0, 3_600_000)
 	v.between("groups.min_session_ms", c.Groups.MinSessionMs, 1, 24*3_600_000)
 	v.between("groups.max_session_ms", c.Groups.MaxSessionMs, 1, 24*3_600_000)

@@ -80,14 +80,14 @@ func TestValidate(t *testing.T) {
 func TestEveryNumberHasARange(t *testing.T) {
 	cfg := Default()
 	cfg.Kafka.DefaultPartitions = -7
-	cfg.Log = Log{Durability: "fsync", FlushMs: -7, SegmentBytes: -7, RetentionMs: -7, RetentionBytes: -7, RetentionCheckMs: -7}
+	cfg.Log = Log{Durability: "fsync", FlushMs: -7, SegmentBytes: -7, RetentionMs: -7, RetentionBytes: -7, RetentionCheckMs: -7, CompactionCheckMs: -7}
 	cfg.Groups = Groups{-7, -7, -7, -7}
 	cfg.Limits = Limits{-7, -7, -7, -7, -7, -7, -7, -7, -7, -7, -7, -7, -7, -7}
 	err := cfg.Validate()
 	if err == nil {
 		t.Fatal("valid")
 	}
-	if have, want := strings.Count(err.Error(), "-7 is not between"), 1+5+4+14; have != want {
+	if have, want := strings.Count(err.Error(), "-7 is not between"), 1+6+4+14; have != want {
 		t.Errorf("%d of %d numbers are checked:\n%v", have, want, err)
 	}
 }

@@ -93,9 +93,9 @@ func storeConfig(cfg Config, key identity.Key, id lattice.StoreID, log *slog.Log
 			"max.message.bytes":  number(cfg.Limits.BatchBytes),
 		},
 		OpenFiles: cfg.Limits.OpenSegments, MaxDecompressed: int(cfg.Limits.DecompressedBytes),
-		RetentionCheck: ms(cfg.Log.RetentionCheckMs),
-		Group:          groupConfig(cfg.Groups),
-		NodeConfig:     kafkaConfigs(cfg),
+		RetentionCheck: ms(cfg.Log.RetentionCheckMs), CompactionCheck: ms(cfg.Log.CompactionCheckMs),
+		Group:      groupConfig(cfg.Groups),
+		NodeConfig: kafkaConfigs(cfg),
 	}
 }
 
@@ -125,7 +125,8 @@ func kafkaConfigs(cfg Config) []store.ConfigEntry {
 		row("log.segment.bytes", "int", number(cfg.Log.SegmentBytes), number(def.Log.SegmentBytes), "Default of segment.bytes (log.segment_bytes)."),
 		row("log.retention.ms", "long", number(cfg.Log.RetentionMs), number(def.Log.RetentionMs), "Default of retention.ms (log.retention_ms)."),
 		row("log.retention.bytes", "long", number(cfg.Log.RetentionBytes), number(def.Log.RetentionBytes), "Default of retention.bytes (log.retention_bytes)."),
-		row("log.retention.check.interval.ms", "long", number(cfg.Log.RetentionCheckMs), number(def.Log.RetentionCheckMs), "How often retention and compaction look (log.retention_check_ms)."),
+		row("log.retention.check.interval.ms", "long", number(cfg.Log.RetentionCheckMs), number(def.Log.RetentionCheckMs), "How often retention looks (log.retention_check_ms)."),
+		row("log.cleaner.backoff.ms", "long", number(cfg.Log.CompactionCheckMs), number(def.Log.CompactionCheckMs), "How often compaction looks (log.compaction_check_ms)."),
 		row("log.flush.interval.ms", "long", number(cfg.Log.FlushMs), number(def.Log.FlushMs), "Default of flush.ms (log.flush_ms)."),
 		row("group.initial.rebalance.delay.ms", "int", number(cfg.Groups.RebalanceDelayMs), number(def.Groups.RebalanceDelayMs), "How long an empty group waits for further members (groups.rebalance_delay_ms)."),
 		row("group.min.session.timeout.ms", "int", number(cfg.Groups.MinSessionMs), number(def.Groups.MinSessionMs), "The shortest session timeout (groups.min_session_ms)."),

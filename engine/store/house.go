@@ -21,7 +21,8 @@ func (s *Store) keepHouse(ctx context.Context) error {
 		default:
 		}
 	}
-	next := s.cfg.Clock.Now().Add(s.cfg.RetentionCheck)
+	retain := s.cfg.Clock.Now().Add(s.cfg.RetentionCheck)
+	compact := s.cfg.Clock.Now().Add(s.cfg.CompactionCheck)
 	for {
 		stop := s.cfg.Clock.AfterFunc(tidyEvery, tick)
 		select {
@@ -31,9 +32,13 @@ func (s *Store) keepHouse(ctx context.Context) error {
 		case <-due:
 		}
 		s.eachPartition(ctx, "save producers", (*partition.Partition).Tidy)
-		if now := s.cfg.Clock.Now(); !now.Before(next) {
-			next = now.Add(s.cfg.RetentionCheck)
+		switch now := s.cfg.Clock.Now(); {
+		case !now.Before(retain):
 			s.Retain(ctx)
+			retain, compact = now.Add(s.cfg.RetentionCheck), now.Add(s.cfg.CompactionCheck)
+		case !now.Before(compact):
+			s.eachPartition(ctx, "compact", func(p *partition.Partition) error { return p.Compact(ctx) })
+			compact = now.Add(s.cfg.CompactionCheck)
 		}
 	}
 }

@@ -53,7 +53,8 @@ type Config struct {
 	TopicDefaults     map[string]string // topic configs that are in force unless a topic says otherwise
 	MaxDecompressed   int               // bytes that one batch may unpack to; default 64 MiB
 	OpenFiles         int               // segment files kept open; default 4,096
-	RetentionCheck    time.Duration     // how often retention and compaction run; default 5 minutes
+	RetentionCheck    time.Duration     // how often retention runs; default 5 minutes
+	CompactionCheck   time.Duration     // how often compaction runs; default 15 seconds
 	Transactions      txn.Config        // zero: txn.DefaultConfig; clock and logger are filled in
 	Shares            share.Config      // zero: share.DefaultConfig; clock and logger are filled in
 	Group             group.Config      // zero: group.DefaultConfig; clock, randomness and logger are filled in
@@ -75,6 +76,9 @@ func (c *Config) fill() error {
 	}
 	if c.RetentionCheck <= 0 {
 		c.RetentionCheck = 5 * time.Minute
+	}
+	if c.CompactionCheck <= 0 {
+		c.CompactionCheck = 15 * time.Second
 	}
 	if c.Group.MaxSize == 0 {
 		c.Group = group.DefaultConfig()
