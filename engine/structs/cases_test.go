@@ -301,3 +301,35 @@ func TestPushesOfTwoKeepTheirOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestHeads: what is shown of a key in conflict, and why.
+func TestHeads(t *testing.T) {
+	w := newWorld(t)
+	w.at("ann", set("10"))
+	w.meet("ann", "bob", "eve")
+	w.at("ann", incr(5))
+	w.at("bob", set("x"))
+	w.at("eve", del)
+	w.at("eve", sadd("m"))
+	w.meet("ann", "bob", "eve")
+	m := structs.In(w.node("bob").Begin(w.now), "0")
+	heads, more, err := m.Heads(b("k"), 0)
+	if err != nil || more {
+		t.Fatal(more, err)
+	}
+	var got []string
+	for _, h := range heads {
+		got = append(got, fmt.Sprintf("%s %s%s %v: %s", h.Type, h.Item, h.Value, h.Winner, h.Why))
+	}
+	want := []string{
+		"set m true: the only version",
+		"string x false: the key holds another type by a later write; this one stays beside it until a write has seen it",
+		"string +5 false: the key holds another type by a later write; this one stays beside it until a write has seen it",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if last, conflicted, ok, err := m.Last(b("k")); err != nil || !ok || !conflicted || last.Dot.Writer != w.node("eve").Begin(w.now).Writer() {
+		t.Error(last, conflicted, ok, err)
+	}
+}
