@@ -72,8 +72,9 @@ func (Codec) Check(b []byte) error {
 	return nil
 }
 
-// unframe checks a whole frame and parses its entry, which shares memory with b.
-func unframe(b []byte) (sigchain.Signed, error) {
+// Unframe checks a whole frame and parses its entry, which shares memory with b.
+// The signature is the caller's to check. Wraps ErrFrame, or an error of sigchain.Parse.
+func Unframe(b []byte) (sigchain.Signed, error) {
 	if err := (Codec{}).Check(b); err != nil {
 		return sigchain.Signed{}, err
 	}

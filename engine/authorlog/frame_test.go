@@ -37,7 +37,7 @@ func FuzzFrame(f *testing.F) {
 		if err == nil && (m.Base < 0 || m.Last != m.Base || size < headerSize) {
 			t.Fatalf("header says %+v, %d bytes", m, size)
 		}
-		s, err := unframe(b)
+		s, err := Unframe(b)
 		if err != nil {
 			return
 		}

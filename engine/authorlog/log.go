@@ -243,7 +243,7 @@ func (l *Log) Read(seq uint64) (sigchain.Signed, error) {
 }
 
 func (l *Log) parse(seq uint64, frame []byte) (sigchain.Signed, error) {
-	s, err := unframe(frame)
+	s, err := Unframe(frame)
 	if err == nil && (s.Seq != seq || s.Author != l.o.Writer.Author || s.Incarnation != l.o.Writer.Incarnation || s.Home() != l.o.Store) {
 		err = fmt.Errorf("%w: it holds entry %d of %s", ErrFrame, s.Seq, Name(state.Writer{Author: s.Author, Incarnation: s.Incarnation}))
 	}

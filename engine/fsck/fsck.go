@@ -2,9 +2,9 @@
 // what does not match. It changes nothing, opens nothing to write, and trusts
 // nothing that it can recompute:
 //
-//   - the catalogue's records decode; the node's entries are signed and chained
-//     from the genesis, whose hash is the store's name; topics are what their
-//     creating entries say; grants are signed and follow each other;
+//   - the catalogue's records decode; entries are signed and chained from the
+//     genesis, whose hash is the store's name; topics are what the fold of the entries
+//     says, and what their creating entries say; grants are signed and follow each other;
 //   - every batch has the next offset, the term whose grant is in force there, and
 //     its checksum; or its file is, byte for byte, what a signed compaction
 //     statement says, and holds only batches of the original ones;
@@ -18,7 +18,8 @@
 //
 // # What it does not do
 //
-// It does not repair, and it does not decompress batches: a batch that matches
+// It does not compare the fold database (state/) with the logs that it is made
+// from, beyond reading it. It does not repair, and it does not decompress batches: a batch that matches
 // its checksum is what was stored. Damage behind the last checkpoint cannot be
 // told from a torn write, and is a note. What the ordered store under the
 // catalogue drops silently because its journal ends early cannot be seen, unless
@@ -130,7 +131,7 @@ func CheckStore(fs disk.FS, dir string, o Options) (Report, error) {
 func (c *checker) listStores(names []string) ([]string, error) {
 	for _, name := range names {
 		switch name {
-		case "identity.key", "lock", "node.json", "api.sock", "stores":
+		case "identity.key", "lock", "node.json", "api.sock", "stores", "shell_history":
 		default:
 			c.note(c.fs.PathJoin(c.root, name), "belongs to nothing", "")
 		}
@@ -151,7 +152,9 @@ func (c *checker) listStores(names []string) ([]string, error) {
 			c.note(path, "unfinished store", "its creation was interrupted")
 			continue
 		}
-		c.note(path, "belongs to nothing", "")
+		if id != "default" {
+			c.note(path, "belongs to nothing", "")
+		}
 	}
 	if len(stores) == 0 {
 		return nil, lattice.E(lattice.NotFound, errors.New("it holds no store"))
@@ -192,18 +195,24 @@ func (c *checker) parseKey(path string) (identity.Key, error) {
 
 // logBytes returns the size of all segment files of a store.
 func (c *checker) logBytes(store string) (n int64) {
-	topics := c.fs.PathJoin(store, "topics")
-	for _, topic := range c.list(topics) {
-		for _, part := range c.list(c.fs.PathJoin(topics, topic)) {
-			dir := c.fs.PathJoin(topics, topic, part)
-			for _, name := range c.list(dir) {
-				if !strings.HasSuffix(name, ".log") {
-					continue
-				}
-				if info, err := c.fs.Stat(c.fs.PathJoin(dir, name)); err == nil {
-					n += info.Size()
-				}
+	for _, kind := range []string{"topics", "authors"} {
+		top := c.fs.PathJoin(store, kind)
+		for _, outer := range c.list(top) {
+			for _, inner := range c.list(c.fs.PathJoin(top, outer)) {
+				n += c.segmentBytes(c.fs.PathJoin(top, outer, inner))
 			}
+		}
+	}
+	return n
+}
+
+func (c *checker) segmentBytes(dir string) (n int64) {
+	for _, name := range c.list(dir) {
+		if !strings.HasSuffix(name, ".log") {
+			continue
+		}
+		if info, err := c.fs.Stat(c.fs.PathJoin(dir, name)); err == nil {
+			n += info.Size()
 		}
 	}
 	return n

@@ -13,10 +13,11 @@ import (
 	"github.com/lattice-log/lattice/engine/store"
 )
 
-// partCheck checks one partition.
+// partCheck checks one partition, or one author log.
 type partCheck struct {
 	*storeCheck
 	tp     lattice.TopicPartition
+	author *authorCheck // of an author log; its blocks are entries
 	dir    string
 	origin string
 	files  files
@@ -60,6 +61,11 @@ func (s *storeCheck) checkPartition(tp lattice.TopicPartition) error {
 		return nil
 	}
 	p.readRecords()
+	return p.check()
+}
+
+// check checks the log's files.
+func (p *partCheck) check() error {
 	p.listFiles()
 	p.readPrefix()
 	p.readHead()
@@ -182,6 +188,9 @@ func (p *partCheck) granted(offset int64) (term int32, ok bool) {
 func (p *partCheck) checkEnd() {
 	if p.signed && p.next < p.head.Next {
 		p.damage(p.dir, "batches missing", "the log is signed up to offset %d, what is here ends at %d", p.head.Next, p.next)
+	}
+	if p.author != nil {
+		return
 	}
 	if p.cleaned < 0 || p.cleaned > p.next {
 		p.damage(p.cat, "compaction beyond the end", "partition %s is compacted up to %d, it ends at %d", p.tp, p.cleaned, p.next)

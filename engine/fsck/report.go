@@ -60,11 +60,13 @@ type Report struct {
 
 	Stores      int   `json:"stores"`
 	Topics      int   `json:"topics"`
+	Authors     int   `json:"authors"` // author logs
 	Partitions  int   `json:"partitions"`
 	Segments    int   `json:"segments"`
 	Batches     int64 `json:"batches"`
 	Records     int64 `json:"records"`     // as the batches' headers count them
 	Bytes       int64 `json:"bytes"`       // of batches
+	Entries     int64 `json:"entries"`     // of author logs
 	Leaves      int64 `json:"leaves"`      // of trees, recomputed
 	Checkpoints int   `json:"checkpoints"` // checkpoints, grants and statements whose root was recomputed
 	Catalogue   int   `json:"catalogue"`   // records of catalogues
@@ -83,9 +85,9 @@ func (r Report) Clean() bool { return r.counts[Damage]+r.counts[Warning] == 0 }
 
 // String says in a sentence what was checked and with what result.
 func (r Report) String() string {
-	return fmt.Sprintf("Checked %s, %s, %s: %s with %s (%s) in %s, %s and %s; %s.",
+	return fmt.Sprintf("Checked %s, %s, %s: %s with %s (%s) and %s in %s, %s and %s; %s.",
 		count(r.Stores, "store"), count(r.Topics, "topic"), count(r.Partitions, "partition"),
-		count(r.Batches, "batch"), count(r.Records, "record"), size(r.Bytes), count(r.Segments, "segment"),
+		count(r.Batches, "batch"), count(r.Records, "record"), size(r.Bytes), count(r.Entries, "entry"), count(r.Segments, "segment"),
 		count(r.Leaves, "tree leaf"), count(r.Checkpoints, "signed root"), r.result())
 }
 
@@ -119,6 +121,8 @@ func count[N int | int64](n N, what string) string {
 	case n == 1:
 	case strings.HasSuffix(what, "ch"):
 		what += "es"
+	case strings.HasSuffix(what, "y"):
+		what = strings.TrimSuffix(what, "y") + "ies"
 	case strings.HasSuffix(what, "leaf"):
 		what = strings.TrimSuffix(what, "f") + "ves"
 	default:

@@ -21,7 +21,7 @@ func TestReportIsASentence(t *testing.T) {
 	}
 	n.Stop()
 	r := fsck.MustBeClean(t, fs, enginetest.Dir)
-	const want = "Checked 1 store, 1 topic, 2 partitions: 20 batches with 20 records (1.4 KiB) in 2 segments, 20 tree leaves and 4 signed roots; everything matches."
+	const want = "Checked 1 store, 1 topic, 2 partitions: 20 batches with 20 records (1.4 KiB) and 3 entries in 4 segments, 23 tree leaves and 6 signed roots; everything matches."
 	if r.String() != want || !r.Valid() || !r.Clean() || len(r.Findings) != 0 {
 		t.Errorf("%s\nwant\n%s", r, want)
 	}

@@ -9,6 +9,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/storage/kv"
 )
@@ -22,8 +23,11 @@ type storeCheck struct {
 
 	id    lattice.StoreID  // by the genesis entry
 	owner lattice.AuthorID // likewise
-	chain sigchain.Chain
-	next  uint64 // number of the next entry
+	chain sigchain.Chain   // of entries in the catalogue: the genesis, and those of older versions
+	next  uint64           // number of the next entry
+	moved bool             // topics and offsets are state
+	state state.Space      // what the author logs say of those
+	tips  map[state.Writer]sigchain.Link
 	bound uint64 // of the hybrid clock
 	last  uint64 // greatest timestamp seen that the bound must cover
 
@@ -42,10 +46,10 @@ func (c *checker) checkStore(dir string, key *lattice.AuthorID) error {
 	s := &storeCheck{
 		checker: c, dir: dir, cat: c.fs.PathJoin(dir, "kv"), created: map[lattice.TopicID]sigchain.CreateTopic{},
 		topics: map[lattice.TopicID]store.TopicRecord{}, dropped: map[lattice.TopicID]bool{},
-		named: map[lattice.TopicPartition]bool{}, groups: map[lattice.TopicPartition]int{},
+		named: map[lattice.TopicPartition]bool{}, groups: map[lattice.TopicPartition]int{}, tips: map[state.Writer]sigchain.Link{},
 	}
 	for _, name := range c.list(dir) {
-		if name != "kv" && name != "topics" {
+		if name != "kv" && name != "topics" && name != "authors" && name != "state" {
 			c.note(c.fs.PathJoin(dir, name), "belongs to nothing", "")
 		}
 	}
@@ -57,7 +61,12 @@ func (c *checker) checkStore(dir string, key *lattice.AuthorID) error {
 	s.db = db
 	s.readCatalogue()
 	s.checkOwner(key)
-	err = s.checkTopics()
+	if err = s.checkAuthors(); err == nil {
+		s.readState()
+		s.checkFold()
+		err = s.checkTopics()
+	}
+	s.checkClock()
 	if cerr := db.Close(); cerr != nil {
 		c.damage(s.cat, "catalogue unreadable", "%v", cerr)
 	}
@@ -79,6 +88,9 @@ func (s *storeCheck) readCatalogue() {
 	if err != nil {
 		s.damage(s.cat, "catalogue unreadable", "%v", err)
 	}
+}
+
+func (s *storeCheck) checkClock() {
 	if s.last >= s.bound && s.last > 0 {
 		s.damage(s.cat, "clock bound too low", "timestamps up to %d were issued, the bound is %d: they could be issued again", s.last, s.bound)
 	}
@@ -92,6 +104,8 @@ func (s *storeCheck) record(rec any) {
 		s.topics[r.ID] = r
 	case store.DroppedRecord:
 		s.dropped[r.ID] = true
+	case store.MovedRecord:
+		s.moved = true
 	case store.ClockRecord:
 		s.bound = r.Bound
 	case store.OffsetRecord:

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 
@@ -12,30 +13,24 @@ import (
 	"github.com/lattice-log/lattice/engine/txn"
 )
 
-// Catalogue keeps what a store knows beside its logs: the author's entries, the
-// topics, the groups' offsets, and how far share groups are. Every method that changes something is durable
-// when it returns. Implementations are safe for concurrent use.
-//
-// It is local to this node now: the entries that found the store and create
-// topics are signed and chained already, everything else is a plain record. When
-// state is folded from author logs, a second implementation takes its place and
-// reads this one's records once.
+// Catalogue keeps what a store knows beside its logs: the topics and the groups'
+// offsets, which are state, and what belongs to this node alone, such as how far
+// share groups are. Every method
+// that changes something is durable when it returns; those that change state need
+// the store's Run. Implementations are safe for concurrent use.
 type Catalogue interface {
 	group.Offsets
 	txn.Records
 	share.Records
 
-	// Entries yields this node's entries, in the order in which they were added.
-	Entries(yield func(sigchain.Signed) error) error
-	// PutEntry adds an entry that creates no topic: the genesis.
-	PutEntry(s sigchain.Signed) error
+	// Enter signs an entry that holds op alone, the next of this node's.
+	Enter(ctx context.Context, op sigchain.Op) (sigchain.Signed, error)
 	// Topics yields every topic.
 	Topics(yield func(TopicRecord) error) error
-	// PutTopic writes a topic, and with entry set, the entry that created it, in
-	// one step.
-	PutTopic(t TopicRecord, entry *sigchain.Signed) error
-	// DropTopic removes a topic and marks its files for deletion, in one step:
-	// Dropped yields it until Forget.
+	// PutTopic writes a topic.
+	PutTopic(t TopicRecord) error
+	// DropTopic removes a topic and marks its files for deletion: Dropped yields
+	// it until Forget.
 	DropTopic(id lattice.TopicID) error
 	// Dropped yields topics whose files may still be there.
 	Dropped(yield func(lattice.TopicID) error) error
@@ -65,10 +60,10 @@ type TopicRecord struct {
 // Keys of the local catalogue. The first byte says what it is; numbers are
 // big-endian, so that ranges are in order. See docs/format/catalogue.md.
 const (
-	keyEntry    = 'e' // e | number u64            -> signed entry
-	keyTopic    = 't' // t | topic id              -> TopicRecord, JSON after a version byte
+	keyEntry    = 'e' // e | number u64            -> signed entry: the genesis; in older ones all of this node's
+	keyTopic    = 't' // t | topic id              -> TopicRecord, JSON after a version byte; before m only
 	keyDropped  = 'd' // d | topic id              -> empty
-	keyOffset   = 'o' // o | group.Key             -> group.Value
+	keyOffset   = 'o' // o | group.Key             -> group.Value; before m only
 	keyPending  = 'q' // q | group.PendingKey      -> group.Value
 	keyTxn      = 'x' // x | transactional id      -> txn.Transaction
 	keyShare    = 'w' // w | group.Key             -> share.State
@@ -79,17 +74,10 @@ const (
 	keySnapshot = 'p' // p | topic, partition      -> producer snapshot
 	keyCleaned  = 'k' // k | topic, partition      -> i64
 	keyState    = 's' // s | topic, partition, base i64, number u64 -> compaction statement
+	keyMoved    = 'm' // m                         -> empty: topics and offsets are state
 )
 
 const topicVersion = 1
-
-func encodeTopic(t TopicRecord) ([]byte, error) {
-	b, err := json.Marshal(t)
-	if err != nil {
-		return nil, fmt.Errorf("encode topic %s: %w", t.Name, err)
-	}
-	return append([]byte{topicVersion}, b...), nil
-}
 
 func decodeTopic(id []byte, b []byte) (TopicRecord, error) {
 	var t TopicRecord

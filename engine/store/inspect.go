@@ -44,6 +44,8 @@ type (
 	}
 	// CounterRecord is how many producer ids were handed out.
 	CounterRecord struct{ Next uint64 }
+	// MovedRecord says that topics and offsets are state.
+	MovedRecord struct{}
 	// ClockRecord bounds the hybrid clock.
 	ClockRecord struct{ Bound uint64 }
 	// GrantRecord is a signed grant, unparsed.
@@ -115,6 +117,11 @@ func DecodeRecord(key, value []byte) (any, error) {
 	case keyGroup:
 		set, err := decodeGroupConfig(string(rest), value)
 		return GroupConfigRecord{string(rest), set}, err
+	case keyMoved:
+		if len(rest) != 0 || len(value) != 0 {
+			return nil, badRecord(key, "no mark")
+		}
+		return MovedRecord{}, nil
 	case keyCounter, keyClock:
 		if len(rest) != 0 || len(value) != 8 {
 			return nil, badRecord(key, "no number")

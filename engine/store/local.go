@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -14,26 +13,20 @@ import (
 	"github.com/lattice-log/lattice/storage/kv"
 )
 
-// local is the catalogue in the store's own ordered store.
+// local is the records in the store's own ordered store. Topics, offsets and
+// entries after the genesis are in those of older versions only: see folded.
 type local struct {
 	db *kv.DB
 
-	mu      sync.Mutex // held while numbers are given out
-	entries uint64     // entries so far
+	mu sync.Mutex // held while numbers are given out
 }
-
-var _ Catalogue = (*local)(nil)
 
 func openLocal(fs disk.FS, dir string, o kv.Options) (*local, error) {
 	db, err := kv.Open(fs, dir, o)
 	if err != nil {
 		return nil, fmt.Errorf("open catalogue: %w", err)
 	}
-	l := &local{db: db}
-	if err := l.Entries(func(sigchain.Signed) error { l.entries++; return nil }); err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	return l, nil
+	return &local{db: db}, nil
 }
 
 func (l *local) Close() error { return l.db.Close() }
@@ -63,52 +56,44 @@ func (l *local) Topics(yield func(TopicRecord) error) error {
 	})
 }
 
-func (l *local) putEntry(b *kv.Batch, s sigchain.Signed) {
-	b.Set(entryKey(l.entries), s.Bytes())
-}
-
-// PutEntry adds an entry that creates no topic: the genesis.
-func (l *local) PutEntry(s sigchain.Signed) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// putGenesis writes the entry that founds the store.
+func (l *local) putGenesis(s sigchain.Signed) error {
 	b := l.db.Batch()
-	l.putEntry(b, s)
+	b.Set(entryKey(0), s.Bytes())
 	if err := l.db.Commit(b, true); err != nil {
 		return fmt.Errorf("save entry %s: %w", s.ID.Short(), err)
 	}
-	l.entries++
 	return nil
 }
 
-func (l *local) PutTopic(t TopicRecord, entry *sigchain.Signed) error {
-	v, err := encodeTopic(t)
-	if err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := l.db.Batch()
-	b.Set(append([]byte{keyTopic}, t.ID[:]...), v)
-	if entry != nil {
-		l.putEntry(b, *entry)
-	}
-	if err := l.db.Commit(b, true); err != nil {
-		return fmt.Errorf("save topic %s: %w", t.Name, err)
-	}
-	if entry != nil {
-		l.entries++
-	}
-	return nil
+// moved reports whether topics and offsets are state already.
+func (l *local) moved() (bool, error) {
+	_, ok, err := l.db.Get([]byte{keyMoved})
+	return ok, err
 }
 
-func (l *local) DropTopic(id lattice.TopicID) error {
+// forgetMoved removes topics and offsets, which are state now, in one step.
+func (l *local) forgetMoved() error {
 	b := l.db.Batch()
-	b.Delete(append([]byte{keyTopic}, id[:]...))
+	b.DeletePrefix([]byte{keyTopic})
+	b.DeletePrefix([]byte{keyOffset})
+	b.Set([]byte{keyMoved}, []byte{})
+	return l.db.Commit(b, true)
+}
+
+func (l *local) markDropped(id lattice.TopicID) error {
+	b := l.db.Batch()
 	b.Set(append([]byte{keyDropped}, id[:]...), []byte{})
 	if err := l.db.Commit(b, true); err != nil {
 		return fmt.Errorf("drop topic %s: %w", id, err)
 	}
 	return nil
+}
+
+func (l *local) unmarkDropped(id lattice.TopicID) error {
+	b := l.db.Batch()
+	b.Delete(append([]byte{keyDropped}, id[:]...))
+	return l.db.Commit(b, true)
 }
 
 func (l *local) Dropped(yield func(lattice.TopicID) error) error {

@@ -20,16 +20,22 @@ import (
 // restarts: how far the clock may go is durable before it goes there.
 type stamps struct {
 	wall tick.Clock
-	cat  Catalogue
+	cat  clockBounds
 
 	mu sync.Mutex
 	c  clock.Clock
 }
 
+// clockBounds keep how far the hybrid clock may go.
+type clockBounds interface {
+	ClockBound() (uint64, error)
+	PutClockBound(bound uint64) error
+}
+
 // stampsAhead is how much of the clock is reserved at a time.
 const stampsAhead = 10 * time.Minute
 
-func newStamps(wall tick.Clock, cat Catalogue, last uint64) (*stamps, error) {
+func newStamps(wall tick.Clock, cat clockBounds, last uint64) (*stamps, error) {
 	bound, err := cat.ClockBound()
 	if err != nil {
 		return nil, fmt.Errorf("hybrid clock: %w", err)

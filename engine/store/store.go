@@ -27,6 +27,7 @@ import (
 	"github.com/lattice-log/lattice/core/identity"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/engine/group"
+	"github.com/lattice-log/lattice/engine/keyval"
 	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/engine/share"
 	"github.com/lattice-log/lattice/engine/signedlog"
@@ -59,6 +60,14 @@ type Config struct {
 	Shares            share.Config      // zero: share.DefaultConfig; clock and logger are filled in
 	Group             group.Config      // zero: group.DefaultConfig; clock, randomness and logger are filled in
 	NodeConfig        []ConfigEntry     // what the node shows as its own configs
+	State             StateConfig       // how keys are written
+}
+
+// StateConfig says how keys are written and kept in memory.
+type StateConfig struct {
+	Durability signedlog.Durability // what an acknowledged write of a key survives
+	FlushEvery time.Duration        // how late a sync may be at level Interval; default 1 s
+	CacheBytes int64                // of keys in memory, about; default 64 MiB
 }
 
 func (c *Config) fill() error {
@@ -103,6 +112,7 @@ type Store struct {
 	cfg       Config
 	info      Info
 	cat       Catalogue
+	state     *keyval.DB
 	stamps    *stamps
 	committer *signedlog.Committer
 	handles   *segment.Handles
@@ -112,7 +122,6 @@ type Store struct {
 	genesis   []byte
 
 	changeMu sync.Mutex // held by whoever creates, changes or deletes topics
-	chain    sigchain.Chain
 
 	mu     sync.RWMutex
 	closed bool
@@ -176,7 +185,7 @@ func Create(fs disk.FS, dir string, key identity.Key, name string, clock tick.Cl
 	if err != nil {
 		return id, err
 	}
-	if err := errors.Join(cat.PutEntry(e), cat.Close()); err != nil {
+	if err := errors.Join(cat.putGenesis(e), cat.Close()); err != nil {
 		return id, fmt.Errorf("create store %q: %w", name, err)
 	}
 	if err := fs.Rename(making, final); err != nil {
@@ -191,47 +200,80 @@ func Open(cfg Config) (*Store, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	cat, err := openLocal(cfg.FS, cfg.FS.PathJoin(cfg.Dir, "kv"), kv.Options{Logger: cfg.Logger})
+	records, err := openLocal(cfg.FS, cfg.FS.PathJoin(cfg.Dir, "kv"), kv.Options{Logger: cfg.Logger})
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{
-		cfg: cfg, cat: cat, committer: signedlog.NewCommitter(), handles: segment.NewHandles(cfg.OpenFiles),
+		cfg: cfg, committer: signedlog.NewCommitter(), handles: segment.NewHandles(cfg.OpenFiles),
 		byName: map[string]*topic{}, byID: map[lattice.TopicID]*topic{},
 	}
-	err = s.loadEntries()
-	if err == nil {
-		err = s.removeDropped()
+	if err := s.openCatalogue(records); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store in %s: %w", cfg.Dir, err), records.Close())
 	}
+	err = s.removeDropped()
 	if err == nil {
 		err = errors.Join(s.openTopics(), s.openInternal())
 	}
 	if err == nil {
-		s.groups, err = group.New(cfg.Group, cat, topicsOf{s})
+		s.groups, err = group.New(cfg.Group, s.cat, topicsOf{s})
 	}
 	if err == nil && len(s.groups.List()) > 0 {
 		s.offsets.used.Store(true)
 	}
 	if err == nil {
-		s.shares, err = share.New(cfg.Shares, cat, sharesOf{topicsOf{s}}, s.groups)
+		s.shares, err = share.New(cfg.Shares, s.cat, sharesOf{topicsOf{s}}, s.groups)
 	}
 	if err == nil {
 		newID := func() (int64, error) { return s.NewProducerID(context.Background()) }
-		s.txns, err = txn.New(cfg.Transactions, cat, logsOf{s}, s.groups, newID)
+		s.txns, err = txn.New(cfg.Transactions, s.cat, logsOf{s}, s.groups, newID)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open store in %s: %w", cfg.Dir, err), s.closeTopics(), cat.Close())
+		return nil, errors.Join(fmt.Errorf("open store in %s: %w", cfg.Dir, err), s.closeTopics(), s.cat.Close())
 	}
 	return s, nil
 }
 
-// loadEntries checks the chain of the node's entries, finds the genesis, and
-// begins a new incarnation behind the chain's tip.
-func (s *Store) loadEntries() error {
+// openCatalogue opens the state, and makes state of what an older version kept
+// as records.
+func (s *Store) openCatalogue(records *local) error {
+	if err := s.loadEntries(records); err != nil {
+		return err
+	}
+	moved, err := records.moved()
+	if err != nil {
+		return err
+	}
+	if !moved {
+		if err := s.moveEntries(records); err != nil {
+			return err
+		}
+	}
+	s.state, err = keyval.Open(keyval.Options{
+		FS: s.cfg.FS, Dir: s.cfg.Dir, Store: s.info.ID, Key: s.cfg.Key, Incarnation: s.info.Incarnation,
+		Clock: s.cfg.Clock, Stamp: s.stamps.next, Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger,
+		Durability: s.cfg.State.Durability, FlushEvery: s.cfg.State.FlushEvery, CacheBytes: s.cfg.State.CacheBytes,
+	})
+	if err != nil {
+		return err
+	}
+	cat := &folded{local: records, db: s.state}
+	s.cat = cat
+	if !moved {
+		if err := cat.moveRecords(); err != nil {
+			return errors.Join(err, s.state.Close())
+		}
+	}
+	return nil
+}
+
+// loadEntries finds the genesis, checks the chain of entries that an older version
+// kept as records, and begins a new incarnation behind all there are.
+func (s *Store) loadEntries(records *local) error {
 	me := s.cfg.Key.Author()
 	var first *sigchain.Signed
 	var chain sigchain.Chain
-	err := s.cat.Entries(func(e sigchain.Signed) error {
+	err := records.Entries(func(e sigchain.Signed) error {
 		if first == nil {
 			id, g, err := sigchain.StoreID(e)
 			if err != nil {
@@ -253,11 +295,14 @@ func (s *Store) loadEntries() error {
 	if first.Author != me {
 		return lattice.E(lattice.Denied, fmt.Errorf("the store was made by %s, this node is %s", first.Author.Short(), me.Short()))
 	}
-	s.chain = chain
-	if s.stamps, err = newStamps(s.cfg.Clock, s.cat, chain.Time); err != nil {
+	if s.stamps, err = newStamps(s.cfg.Clock, records, chain.Time); err != nil {
 		return err
 	}
-	inc, err := newIncarnation(s.cfg.Clock, s.cfg.Rand, chain.Tip.Incarnation)
+	before, err := s.greatestIncarnation(me)
+	if err != nil {
+		return err
+	}
+	inc, err := newIncarnation(s.cfg.Clock, s.cfg.Rand, max(before, chain.Tip.Incarnation))
 	s.info.Incarnation, s.info.KafkaNodeID = inc, s.cfg.KafkaNodeID
 	if s.info.KafkaNodeID <= 0 {
 		s.info.KafkaNodeID = kafkaNodeID(me)
@@ -274,6 +319,9 @@ func (s *Store) Run(ctx context.Context) error {
 	cctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
 	go func() { done <- s.committer.Run(cctx) }()
+	sctx, stopState := context.WithCancel(context.WithoutCancel(ctx))
+	stateDone := make(chan error, 1)
+	go func() { stateDone <- s.state.Run(sctx) }()
 	var wg sync.WaitGroup
 	for name, run := range map[string]func(context.Context) error{
 		"groups": s.groups.Run, "share groups": s.shares.Run, "transactions": s.txns.Run, "housekeeping": s.keepHouse,
@@ -287,8 +335,11 @@ func (s *Store) Run(ctx context.Context) error {
 		}()
 	}
 	wg.Wait()
+	// The state outlives those whose records are in it, and the committer the state.
+	stopState()
+	err := <-stateDone
 	stop()
-	err := <-done
+	err = errors.Join(err, <-done)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		err = errors.Join(err, cause)
 	}
@@ -315,6 +366,9 @@ func (s *Store) Groups() *group.Manager { return s.groups }
 
 // Transactions returns the coordinator of the store's transactions.
 func (s *Store) Transactions() *txn.Manager { return s.txns }
+
+// State returns the store's keys.
+func (s *Store) State() *keyval.DB { return s.state }
 
 // NodeConfig lists the node's configs, sorted by name.
 func (s *Store) NodeConfig() []ConfigEntry { return s.cfg.NodeConfig }

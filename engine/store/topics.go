@@ -119,7 +119,13 @@ func (s *Store) CreateTopic(ctx context.Context, n NewTopic) (Topic, error) {
 	if n.ValidateOnly {
 		return (&topic{rec: rec}).public(), nil
 	}
-	e, next, err := s.creation(rec)
+	op, err := creation(rec)
+	if err != nil {
+		return Topic{}, fmt.Errorf("create topic %q: %w", n.Name, err)
+	}
+	// A crash after the entry and before the record leaves an entry that created
+	// nothing: nobody was told of the topic.
+	e, err := s.cat.Enter(ctx, op)
 	if err != nil {
 		return Topic{}, fmt.Errorf("create topic %q: %w", n.Name, err)
 	}
@@ -133,10 +139,9 @@ func (s *Store) CreateTopic(ctx context.Context, n NewTopic) (Topic, error) {
 	if err != nil {
 		return Topic{}, fmt.Errorf("create topic %q: %w", n.Name, err)
 	}
-	if err := s.cat.PutTopic(rec, &e); err != nil {
+	if err := s.cat.PutTopic(rec); err != nil {
 		return Topic{}, errors.Join(fmt.Errorf("create topic %q: %w", n.Name, err), closeAll(parts))
 	}
-	s.chain = next
 	t := &topic{rec: rec, parts: parts}
 	s.mu.Lock()
 	s.byName[rec.Name], s.byID[rec.ID] = t, t
@@ -178,33 +183,13 @@ func (s *Store) checkNew(n NewTopic) (TopicRecord, error) {
 	return TopicRecord{Name: n.Name, Partitions: n.Partitions, Config: cfg}, nil
 }
 
-// creation signs the entry that creates a topic, as the next of this node's chain.
-func (s *Store) creation(rec TopicRecord) (sigchain.Signed, sigchain.Chain, error) {
+// creation is the operation that creates a topic.
+func creation(rec TopicRecord) (sigchain.Op, error) {
 	ct := sigchain.CreateTopic{Name: rec.Name, Partitions: uint32(rec.Partitions)}
 	for _, k := range slices.Sorted(maps.Keys(rec.Config)) {
 		ct.Configs = append(ct.Configs, sigchain.Config{Key: k, Value: rec.Config[k]})
 	}
-	op, err := ct.Op()
-	if err != nil {
-		return sigchain.Signed{}, s.chain, err
-	}
-	seq := uint64(1)
-	if s.chain.Incarnation == s.info.Incarnation {
-		seq = s.chain.Tip.Seq + 1
-	}
-	now, err := s.stamps.next()
-	if err != nil {
-		return sigchain.Signed{}, s.chain, err
-	}
-	e, err := sigchain.Sign(s.cfg.Key, sigchain.Entry{
-		Store: s.info.ID, Author: s.info.Node, Incarnation: s.info.Incarnation, Seq: seq,
-		Time: now, Prev: s.chain.Tip, Ops: []sigchain.Op{op},
-	})
-	if err != nil {
-		return e, s.chain, err
-	}
-	next, err := follow(s.chain, e)
-	return e, next, err
+	return ct.Op()
 }
 
 // follow adds an entry to this node's entries: the next of its incarnation, or the
@@ -269,7 +254,7 @@ func (s *Store) AddPartitions(ctx context.Context, id lattice.TopicID, total int
 	if err != nil {
 		return fmt.Errorf("add partitions to %s: %w", t.rec.Name, err)
 	}
-	if err := s.cat.PutTopic(rec, nil); err != nil {
+	if err := s.cat.PutTopic(rec); err != nil {
 		return errors.Join(err, closeAll(added))
 	}
 	s.replace(&topic{rec: rec, parts: append(slices.Clip(slices.Clone(t.parts)), added...)}, total-t.rec.Partitions)
@@ -314,7 +299,7 @@ func (s *Store) AlterTopic(ctx context.Context, id lattice.TopicID, ch []ConfigC
 	}
 	rec := t.rec
 	rec.Config = set
-	if err := s.cat.PutTopic(rec, nil); err != nil {
+	if err := s.cat.PutTopic(rec); err != nil {
 		return err
 	}
 	s.replace(&topic{rec: rec, parts: t.parts}, 0)

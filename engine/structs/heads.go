@@ -3,6 +3,7 @@ package structs
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/lattice-log/lattice/core/state"
 )
@@ -66,7 +67,7 @@ func rowHeads(t, winning Type, sub []byte, r state.Row) []Head {
 	for _, h := range slices.Backward(r) {
 		value := h.Payload.Bytes
 		if s, err := state.ParseScore(h.Payload); t == SortedSet && err == nil {
-			value = FormatFloat(s.Float())
+			value = strconv.AppendFloat(nil, s.Float(), 'g', -1, 64)
 		}
 		won := h.Dot == last
 		out = append(out, Head{t, slices.Clone(sub), slices.Clone(value), h.Order(), won && t == winning, reason(won, t == winning, 1, len(r))})
