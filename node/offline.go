@@ -6,14 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/identity"
 	"github.com/lattice-log/lattice/engine/fsck"
 	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/engine/store"
+	"github.com/lattice-log/lattice/front/api"
 	"github.com/lattice-log/lattice/internal/tick"
 	"github.com/lattice-log/lattice/storage/disk"
 )
@@ -119,6 +122,60 @@ func (o *Offline) partition(topic string, number int32) (*partition.Partition, e
 	}
 	return o.store.Partition(t.ID, number)
 }
+
+// Serve serves the API to this process alone: dial makes a connection to it, stop
+// ends it. What is asked for must be there to be read; writes are refused.
+func (o *Offline) Serve(ctx context.Context) (dial func(context.Context) (net.Conn, error), stop func() error, err error) {
+	h, err := api.Handler(api.Config{
+		Stores: api.Fixed{o.store}, Logger: slog.New(slog.DiscardHandler), Node: func() api.Node { return api.Node{} },
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	ln := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- serveHTTP(ctx, api.Server(h, slog.New(slog.DiscardHandler)), ln, false) }()
+	return ln.dial, func() error { cancel(); return <-done }, nil
+}
+
+// pipes is a listener for connections within the process.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *pipes) dial(ctx context.Context) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case p.conns <- there:
+		return here, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Accept waits for dial.
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept and dial.
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+// Addr is no address that anybody could dial.
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "offline", Net: "unix"} }
 
 // Close gives the directory back.
 func (o *Offline) Close() error { return errors.Join(o.store.Close(), o.lock.release()) }

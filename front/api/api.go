@@ -127,7 +127,8 @@ func Handler(cfg Config) (http.Handler, error) {
 	services.Handle(pbconnect.NewTopicServiceHandler(topicService{a}, opts))
 	services.Handle(pbconnect.NewLogServiceHandler(newLogService(a), opts, plain))
 	services.Handle(pbconnect.NewGroupServiceHandler(groupService{a}, opts))
-	services.Handle(pbconnect.NewProofServiceHandler(proofService{a}, opts))
+	services.Handle(pbconnect.NewKeyServiceHandler(keyService{api: a}, opts))
+	services.Handle(pbconnect.NewProofServiceHandler(proofService{api: a}, opts))
 
 	mux := http.NewServeMux()
 	if cfg.Metrics != nil {

@@ -6,9 +6,13 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	pb "github.com/lattice-log/lattice/proto/lattice/v1"
+	pbconnect "github.com/lattice-log/lattice/proto/lattice/v1/latticev1connect"
 )
 
-type proofService struct{ *api }
+type proofService struct {
+	*api
+	pbconnect.UnimplementedProofServiceHandler
+}
 
 func (a proofService) Record(ctx context.Context, r *pb.ProofServiceRecordRequest) (*pb.ProofServiceRecordResponse, error) {
 	s, t, err := a.topic(r.Store, r.Topic)

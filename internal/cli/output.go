@@ -18,6 +18,13 @@ func WriteJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
+// WriteJSONLine writes one JSON document on one line.
+func WriteJSONLine(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
 // Table writes rows in aligned columns with two spaces between them. Columns
 // whose header begins with '>' are right-aligned. Trailing blanks are cut.
 type Table struct {

@@ -21,6 +21,112 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ProofServiceKeyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Store string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	// Empty: "0".
+	Map           string `protobuf:"bytes,2,opt,name=map,proto3" json:"map,omitempty"`
+	Key           []byte `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProofServiceKeyRequest) Reset() {
+	*x = ProofServiceKeyRequest{}
+	mi := &file_lattice_v1_proof_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProofServiceKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProofServiceKeyRequest) ProtoMessage() {}
+
+func (x *ProofServiceKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_proof_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProofServiceKeyRequest.ProtoReflect.Descriptor instead.
+func (*ProofServiceKeyRequest) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_proof_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ProofServiceKeyRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *ProofServiceKeyRequest) GetMap() string {
+	if x != nil {
+		return x.Map
+	}
+	return ""
+}
+
+func (x *ProofServiceKeyRequest) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+type ProofServiceKeyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The proof file (format lattice-proof-v1), text.
+	Proof         []byte `protobuf:"bytes,1,opt,name=proof,proto3" json:"proof,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProofServiceKeyResponse) Reset() {
+	*x = ProofServiceKeyResponse{}
+	mi := &file_lattice_v1_proof_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProofServiceKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProofServiceKeyResponse) ProtoMessage() {}
+
+func (x *ProofServiceKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_proof_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProofServiceKeyResponse.ProtoReflect.Descriptor instead.
+func (*ProofServiceKeyResponse) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_proof_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ProofServiceKeyResponse) GetProof() []byte {
+	if x != nil {
+		return x.Proof
+	}
+	return nil
+}
+
 type ProofServiceRecordRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
@@ -33,7 +139,7 @@ type ProofServiceRecordRequest struct {
 
 func (x *ProofServiceRecordRequest) Reset() {
 	*x = ProofServiceRecordRequest{}
-	mi := &file_lattice_v1_proof_proto_msgTypes[0]
+	mi := &file_lattice_v1_proof_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -45,7 +151,7 @@ func (x *ProofServiceRecordRequest) String() string {
 func (*ProofServiceRecordRequest) ProtoMessage() {}
 
 func (x *ProofServiceRecordRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_proof_proto_msgTypes[0]
+	mi := &file_lattice_v1_proof_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -58,7 +164,7 @@ func (x *ProofServiceRecordRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProofServiceRecordRequest.ProtoReflect.Descriptor instead.
 func (*ProofServiceRecordRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_proof_proto_rawDescGZIP(), []int{0}
+	return file_lattice_v1_proof_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ProofServiceRecordRequest) GetStore() string {
@@ -99,7 +205,7 @@ type ProofServiceRecordResponse struct {
 
 func (x *ProofServiceRecordResponse) Reset() {
 	*x = ProofServiceRecordResponse{}
-	mi := &file_lattice_v1_proof_proto_msgTypes[1]
+	mi := &file_lattice_v1_proof_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -111,7 +217,7 @@ func (x *ProofServiceRecordResponse) String() string {
 func (*ProofServiceRecordResponse) ProtoMessage() {}
 
 func (x *ProofServiceRecordResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_proof_proto_msgTypes[1]
+	mi := &file_lattice_v1_proof_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -124,7 +230,7 @@ func (x *ProofServiceRecordResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProofServiceRecordResponse.ProtoReflect.Descriptor instead.
 func (*ProofServiceRecordResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_proof_proto_rawDescGZIP(), []int{1}
+	return file_lattice_v1_proof_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ProofServiceRecordResponse) GetProof() []byte {
@@ -147,7 +253,7 @@ type ProofServiceCheckpointRequest struct {
 
 func (x *ProofServiceCheckpointRequest) Reset() {
 	*x = ProofServiceCheckpointRequest{}
-	mi := &file_lattice_v1_proof_proto_msgTypes[2]
+	mi := &file_lattice_v1_proof_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -159,7 +265,7 @@ func (x *ProofServiceCheckpointRequest) String() string {
 func (*ProofServiceCheckpointRequest) ProtoMessage() {}
 
 func (x *ProofServiceCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_proof_proto_msgTypes[2]
+	mi := &file_lattice_v1_proof_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -172,7 +278,7 @@ func (x *ProofServiceCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProofServiceCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*ProofServiceCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_proof_proto_rawDescGZIP(), []int{2}
+	return file_lattice_v1_proof_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ProofServiceCheckpointRequest) GetStore() string {
@@ -222,7 +328,7 @@ type ProofServiceCheckpointResponse struct {
 
 func (x *ProofServiceCheckpointResponse) Reset() {
 	*x = ProofServiceCheckpointResponse{}
-	mi := &file_lattice_v1_proof_proto_msgTypes[3]
+	mi := &file_lattice_v1_proof_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -234,7 +340,7 @@ func (x *ProofServiceCheckpointResponse) String() string {
 func (*ProofServiceCheckpointResponse) ProtoMessage() {}
 
 func (x *ProofServiceCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_proof_proto_msgTypes[3]
+	mi := &file_lattice_v1_proof_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -247,7 +353,7 @@ func (x *ProofServiceCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProofServiceCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*ProofServiceCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_proof_proto_rawDescGZIP(), []int{3}
+	return file_lattice_v1_proof_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ProofServiceCheckpointResponse) GetNote() []byte {
@@ -290,7 +396,13 @@ var File_lattice_v1_proof_proto protoreflect.FileDescriptor
 const file_lattice_v1_proof_proto_rawDesc = "" +
 	"\n" +
 	"\x16lattice/v1/proof.proto\x12\n" +
-	"lattice.v1\"}\n" +
+	"lattice.v1\"R\n" +
+	"\x16ProofServiceKeyRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x10\n" +
+	"\x03map\x18\x02 \x01(\tR\x03map\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\fR\x03key\"/\n" +
+	"\x17ProofServiceKeyResponse\x12\x14\n" +
+	"\x05proof\x18\x01 \x01(\fR\x05proof\"}\n" +
 	"\x19ProofServiceRecordRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x1c\n" +
@@ -308,11 +420,12 @@ const file_lattice_v1_proof_proto_rawDesc = "" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x12\n" +
 	"\x04root\x18\x03 \x01(\tR\x04root\x12\x10\n" +
 	"\x03end\x18\x04 \x01(\x03R\x03end\x12\x14\n" +
-	"\x05proof\x18\x05 \x01(\fR\x05proof2\xd6\x01\n" +
+	"\x05proof\x18\x05 \x01(\fR\x05proof2\xab\x02\n" +
 	"\fProofService\x12\\\n" +
 	"\x06Record\x12%.lattice.v1.ProofServiceRecordRequest\x1a&.lattice.v1.ProofServiceRecordResponse\"\x03\x90\x02\x01\x12h\n" +
 	"\n" +
-	"Checkpoint\x12).lattice.v1.ProofServiceCheckpointRequest\x1a*.lattice.v1.ProofServiceCheckpointResponse\"\x03\x90\x02\x01B;Z9github.com/lattice-log/lattice/proto/lattice/v1;latticev1b\x06proto3"
+	"Checkpoint\x12).lattice.v1.ProofServiceCheckpointRequest\x1a*.lattice.v1.ProofServiceCheckpointResponse\"\x03\x90\x02\x01\x12S\n" +
+	"\x03Key\x12\".lattice.v1.ProofServiceKeyRequest\x1a#.lattice.v1.ProofServiceKeyResponse\"\x03\x90\x02\x01B;Z9github.com/lattice-log/lattice/proto/lattice/v1;latticev1b\x06proto3"
 
 var (
 	file_lattice_v1_proof_proto_rawDescOnce sync.Once
@@ -326,20 +439,24 @@ func file_lattice_v1_proof_proto_rawDescGZIP() []byte {
 	return file_lattice_v1_proof_proto_rawDescData
 }
 
-var file_lattice_v1_proof_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_lattice_v1_proof_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_lattice_v1_proof_proto_goTypes = []any{
-	(*ProofServiceRecordRequest)(nil),      // 0: lattice.v1.ProofServiceRecordRequest
-	(*ProofServiceRecordResponse)(nil),     // 1: lattice.v1.ProofServiceRecordResponse
-	(*ProofServiceCheckpointRequest)(nil),  // 2: lattice.v1.ProofServiceCheckpointRequest
-	(*ProofServiceCheckpointResponse)(nil), // 3: lattice.v1.ProofServiceCheckpointResponse
+	(*ProofServiceKeyRequest)(nil),         // 0: lattice.v1.ProofServiceKeyRequest
+	(*ProofServiceKeyResponse)(nil),        // 1: lattice.v1.ProofServiceKeyResponse
+	(*ProofServiceRecordRequest)(nil),      // 2: lattice.v1.ProofServiceRecordRequest
+	(*ProofServiceRecordResponse)(nil),     // 3: lattice.v1.ProofServiceRecordResponse
+	(*ProofServiceCheckpointRequest)(nil),  // 4: lattice.v1.ProofServiceCheckpointRequest
+	(*ProofServiceCheckpointResponse)(nil), // 5: lattice.v1.ProofServiceCheckpointResponse
 }
 var file_lattice_v1_proof_proto_depIdxs = []int32{
-	0, // 0: lattice.v1.ProofService.Record:input_type -> lattice.v1.ProofServiceRecordRequest
-	2, // 1: lattice.v1.ProofService.Checkpoint:input_type -> lattice.v1.ProofServiceCheckpointRequest
-	1, // 2: lattice.v1.ProofService.Record:output_type -> lattice.v1.ProofServiceRecordResponse
-	3, // 3: lattice.v1.ProofService.Checkpoint:output_type -> lattice.v1.ProofServiceCheckpointResponse
-	2, // [2:4] is the sub-list for method output_type
-	0, // [0:2] is the sub-list for method input_type
+	2, // 0: lattice.v1.ProofService.Record:input_type -> lattice.v1.ProofServiceRecordRequest
+	4, // 1: lattice.v1.ProofService.Checkpoint:input_type -> lattice.v1.ProofServiceCheckpointRequest
+	0, // 2: lattice.v1.ProofService.Key:input_type -> lattice.v1.ProofServiceKeyRequest
+	3, // 3: lattice.v1.ProofService.Record:output_type -> lattice.v1.ProofServiceRecordResponse
+	5, // 4: lattice.v1.ProofService.Checkpoint:output_type -> lattice.v1.ProofServiceCheckpointResponse
+	1, // 5: lattice.v1.ProofService.Key:output_type -> lattice.v1.ProofServiceKeyResponse
+	3, // [3:6] is the sub-list for method output_type
+	0, // [0:3] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name
 	0, // [0:0] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name
@@ -356,7 +473,7 @@ func file_lattice_v1_proof_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lattice_v1_proof_proto_rawDesc), len(file_lattice_v1_proof_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

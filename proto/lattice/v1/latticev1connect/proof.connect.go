@@ -37,6 +37,8 @@ const (
 	ProofServiceRecordProcedure = "/lattice.v1.ProofService/Record"
 	// ProofServiceCheckpointProcedure is the fully-qualified name of the ProofService's Checkpoint RPC.
 	ProofServiceCheckpointProcedure = "/lattice.v1.ProofService/Checkpoint"
+	// ProofServiceKeyProcedure is the fully-qualified name of the ProofService's Key RPC.
+	ProofServiceKeyProcedure = "/lattice.v1.ProofService/Key"
 )
 
 // ProofServiceClient is a client for the lattice.v1.ProofService service.
@@ -46,6 +48,8 @@ type ProofServiceClient interface {
 	// Checkpoint returns the signed note over a partition's log (C2SP
 	// tlog-checkpoint), and a proof file around it.
 	Checkpoint(context.Context, *v1.ProofServiceCheckpointRequest) (*v1.ProofServiceCheckpointResponse, error)
+	// Key returns a proof file for what a key holds, or that there is no such key.
+	Key(context.Context, *v1.ProofServiceKeyRequest) (*v1.ProofServiceKeyResponse, error)
 }
 
 // NewProofServiceClient constructs a client for the lattice.v1.ProofService service. By default, it
@@ -73,6 +77,13 @@ func NewProofServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		key: connect.NewClient[v1.ProofServiceKeyRequest, v1.ProofServiceKeyResponse](
+			httpClient,
+			baseURL+ProofServiceKeyProcedure,
+			connect.WithSchema(proofServiceMethods.ByName("Key")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -80,6 +91,7 @@ func NewProofServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 type proofServiceClient struct {
 	record     *connect.Client[v1.ProofServiceRecordRequest, v1.ProofServiceRecordResponse]
 	checkpoint *connect.Client[v1.ProofServiceCheckpointRequest, v1.ProofServiceCheckpointResponse]
+	key        *connect.Client[v1.ProofServiceKeyRequest, v1.ProofServiceKeyResponse]
 }
 
 // Record calls lattice.v1.ProofService.Record.
@@ -100,6 +112,15 @@ func (c *proofServiceClient) Checkpoint(ctx context.Context, req *v1.ProofServic
 	return nil, err
 }
 
+// Key calls lattice.v1.ProofService.Key.
+func (c *proofServiceClient) Key(ctx context.Context, req *v1.ProofServiceKeyRequest) (*v1.ProofServiceKeyResponse, error) {
+	response, err := c.key.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // ProofServiceHandler is an implementation of the lattice.v1.ProofService service.
 type ProofServiceHandler interface {
 	// Record returns a proof file for one record.
@@ -107,6 +128,8 @@ type ProofServiceHandler interface {
 	// Checkpoint returns the signed note over a partition's log (C2SP
 	// tlog-checkpoint), and a proof file around it.
 	Checkpoint(context.Context, *v1.ProofServiceCheckpointRequest) (*v1.ProofServiceCheckpointResponse, error)
+	// Key returns a proof file for what a key holds, or that there is no such key.
+	Key(context.Context, *v1.ProofServiceKeyRequest) (*v1.ProofServiceKeyResponse, error)
 }
 
 // NewProofServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -130,12 +153,21 @@ func NewProofServiceHandler(svc ProofServiceHandler, opts ...connect.HandlerOpti
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	proofServiceKeyHandler := connect.NewUnaryHandlerSimple(
+		ProofServiceKeyProcedure,
+		svc.Key,
+		connect.WithSchema(proofServiceMethods.ByName("Key")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/lattice.v1.ProofService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ProofServiceRecordProcedure:
 			proofServiceRecordHandler.ServeHTTP(w, r)
 		case ProofServiceCheckpointProcedure:
 			proofServiceCheckpointHandler.ServeHTTP(w, r)
+		case ProofServiceKeyProcedure:
+			proofServiceKeyHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -151,4 +183,8 @@ func (UnimplementedProofServiceHandler) Record(context.Context, *v1.ProofService
 
 func (UnimplementedProofServiceHandler) Checkpoint(context.Context, *v1.ProofServiceCheckpointRequest) (*v1.ProofServiceCheckpointResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.ProofService.Checkpoint is not implemented"))
+}
+
+func (UnimplementedProofServiceHandler) Key(context.Context, *v1.ProofServiceKeyRequest) (*v1.ProofServiceKeyResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.ProofService.Key is not implemented"))
 }
