@@ -64,6 +64,14 @@ func (s *stamps) next() (uint64, error) {
 	return uint64(t), err
 }
 
+// observe makes all later timestamps greater than t. Whether to believe t is
+// decided before.
+func (s *stamps) observe(t uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.c.Last = max(s.c.Last, clock.Timestamp(t))
+}
+
 // newIncarnation numbers a start of this node: 48 bits of milliseconds, 16 of
 // chance, above the one before. Two copies of one directory that start at once
 // do not get the same number, which a counter would give them.

@@ -251,7 +251,8 @@ func (s *Store) openCatalogue(records *local) error {
 	}
 	s.state, err = keyval.Open(keyval.Options{
 		FS: s.cfg.FS, Dir: s.cfg.Dir, Store: s.info.ID, Key: s.cfg.Key, Incarnation: s.info.Incarnation,
-		Clock: s.cfg.Clock, Stamp: s.stamps.next, Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger,
+		Clock: s.cfg.Clock, Stamp: s.stamps.next, Observe: s.stamps.observe,
+		Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger,
 		Durability: s.cfg.State.Durability, FlushEvery: s.cfg.State.FlushEvery, CacheBytes: s.cfg.State.CacheBytes,
 	})
 	if err != nil {
