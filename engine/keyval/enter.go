@@ -18,7 +18,7 @@ func (db *DB) Enter(ctx context.Context, op sigchain.Op) (sigchain.Signed, error
 	if state.IsOp(op.Kind) {
 		return sigchain.Signed{}, lattice.E(lattice.Invalid, fmt.Errorf("keyval: an operation on state is written by Update"))
 	}
-	g, err := db.enter(op)
+	g, err := db.enqueueAlone(op)
 	if err != nil {
 		return sigchain.Signed{}, err
 	}
@@ -28,7 +28,8 @@ func (db *DB) Enter(ctx context.Context, op sigchain.Op) (sigchain.Signed, error
 	return g.entry, nil
 }
 
-func (db *DB) enter(op sigchain.Op) (*group, error) {
+// enqueueAlone makes a group of op, and closes it.
+func (db *DB) enqueueAlone(op sigchain.Op) (*group, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for {

@@ -249,8 +249,12 @@ func (s *Store) openCatalogue(records *local) error {
 			return err
 		}
 	}
+	genesis, err := sigchain.Parse(s.genesis)
+	if err != nil {
+		return err
+	}
 	s.state, err = keyval.Open(keyval.Options{
-		FS: s.cfg.FS, Dir: s.cfg.Dir, Store: s.info.ID, Key: s.cfg.Key, Incarnation: s.info.Incarnation,
+		FS: s.cfg.FS, Dir: s.cfg.Dir, Genesis: genesis, Key: s.cfg.Key, Incarnation: s.info.Incarnation,
 		Clock: s.cfg.Clock, Stamp: s.stamps.next, Observe: s.stamps.observe,
 		Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger,
 		Durability: s.cfg.State.Durability, FlushEvery: s.cfg.State.FlushEvery, CacheBytes: s.cfg.State.CacheBytes,
