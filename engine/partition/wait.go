@@ -76,7 +76,7 @@ func (p *Partition) wait(from int64, min int, stable bool, wake func()) (cancel 
 	for {
 		before, closed := w.total()
 		b := p.Bounds()
-		have, err := p.readable(from, min, stable)
+		have, err := p.Readable(from, min, stable)
 		if closed || err != nil || have >= min {
 			wake()
 			return func() {}
@@ -106,9 +106,9 @@ func (p *Partition) wait(from int64, min int, stable bool, wake func()) (cancel 
 	}
 }
 
-// readable returns how many bytes can be read at from: all of them if they are
-// less than min, else min or more.
-func (p *Partition) readable(from int64, min int, stable bool) (int, error) {
+// Readable returns how many bytes can be read at offset from: all of them if they are
+// less than min, else min or more. With stable, those that ReadStable reads.
+func (p *Partition) Readable(from int64, min int, stable bool) (int, error) {
 	// A read ends with a whole batch before its limit, so that one of min bytes
 	// may bring less although more is there: then look without a limit.
 	n, err := p.length(from, max(min, 1), stable)

@@ -76,6 +76,9 @@ type Log interface {
 	// Find looks for batches from the one that has offset from on, about max bytes and
 	// at least one: all that are committed or, with stable, whose fate is known.
 	Find(from int64, max int, stable bool) (Found, error)
+	// Readable returns how many bytes Find would find at from: all of them if they are
+	// less than min, else min or more.
+	Readable(from int64, min int, stable bool) (int, error)
 	// Wait calls wake once, in some goroutine, possibly before it returns, when at
 	// least min bytes may be found at from, or when the log closes.
 	Wait(from int64, min int, stable bool, wake func()) (cancel func())

@@ -143,8 +143,17 @@ func (l *memLog) Find(from int64, max int, stable bool) (Found, error) {
 	return f, nil
 }
 
+func (l *memLog) Readable(from int64, _ int, stable bool) (int, error) {
+	f, err := l.Find(from, 1<<30, stable)
+	size := 0
+	for _, b := range f.Batches {
+		size += b.Size
+	}
+	return size, err
+}
+
 func (l *memLog) Wait(from int64, min int, stable bool, wake func()) func() {
-	if f, err := l.Find(from, min, stable); err != nil || len(f.Batches) > 0 {
+	if n, err := l.Readable(from, min, stable); err != nil || n >= min {
 		wake()
 		return func() {}
 	}

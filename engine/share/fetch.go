@@ -231,9 +231,9 @@ func (m *Manager) Acquire(s *Session, tp lattice.TopicPartition, want Want) (Acq
 	return Acquisition{}, nil
 }
 
-// Available returns how many bytes of batches, about max at most, there are to look
-// at for the session's next records.
-func (m *Manager) Available(s *Session, tp lattice.TopicPartition, max int) (int, error) {
+// Available returns how many bytes of batches there are to look at for the session's
+// next records: all of them if they are less than min, else min or more.
+func (m *Manager) Available(s *Session, tp lattice.TopicPartition, min int) (int, error) {
 	log, ok := m.logs.Log(tp)
 	if !ok {
 		return 0, m.missing(tp)
@@ -242,16 +242,11 @@ func (m *Manager) Available(s *Session, tp lattice.TopicPartition, max int) (int
 	if err != nil || from < 0 {
 		return 0, err
 	}
-	found, err := log.Find(from, max, stable)
+	n, err := log.Readable(from, min, stable)
 	if err != nil {
 		return 0, nil //nolint:nilerr // Acquire meets it again, and knows what to make of it
 	}
-	defer found.Release()
-	size := 0
-	for _, b := range found.Batches {
-		size += b.Size
-	}
-	return size, nil
+	return n, nil
 }
 
 // Lock returns for how long members of a group have a record.
