@@ -91,7 +91,6 @@ func newConn(s *Server, nc net.Conn, ctx context.Context, draining chan struct{}
 	}
 	c.in.Limits = resp.Limits{Args: s.cfg.MaxArgs, Bulk: s.cfg.MaxBulkBytes}
 	c.in.Grow(baseBytes)
-	c.w.Limit = s.cfg.MaxReplyBytes
 	c.start()
 	c.batch.init(c)
 	c.lastAt.Store(c.since.UnixMilli())
@@ -135,14 +134,13 @@ func (c *conn) serve() error {
 		if err := c.execute(); err != nil {
 			return err
 		}
-		for c.waiting != nil {
-			if err := c.await(); err != nil {
-				return err
+		if c.waiting != nil {
+			for c.waiting != nil {
+				if err := c.await(); err != nil {
+					return err
+				}
 			}
-		}
-		if c.in.Buffered() > 0 && c.batch.rewound {
-			c.batch.rewound = false
-			continue // commands that came behind a blocking one
+			continue // with what was sent meanwhile
 		}
 		if err := c.fill(time.Time{}); err != nil {
 			return err
@@ -233,8 +231,8 @@ func (c *conn) arm(until time.Time) (nudged bool) {
 	if c.waiting != nil || c.sess.subscribed() {
 		wait = 0 // waiting is not idling
 	}
-	if c.in.Size() > 2*baseBytes && (wait == 0 || wait > shrinkAfter) {
-		wait = shrinkAfter
+	if look := min(shrinkAfter, c.srv.cfg.StallTimeout); c.in.Size() > 2*baseBytes && (wait == 0 || wait > look) {
+		wait = look
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -39,9 +39,8 @@ type queued struct {
 
 // batch is owned by the connection's goroutine.
 type batch struct {
-	cmds    []queued
-	args    [][]byte
-	rewound bool // commands were put back
+	cmds []queued
+	args [][]byte
 
 	x        call
 	fx       effects
@@ -75,7 +74,6 @@ func (c *conn) execute() error {
 			if c.waiting != nil {
 				if i < n {
 					c.in.Rewind(c.batch.cmds[i].mark)
-					c.batch.rewound = true
 				}
 				return c.settle()
 			}
@@ -279,7 +277,7 @@ func (c *conn) runChunk(rows structs.Rows) error {
 	b.fx.reset()
 	b.x.rows = rows
 	b.x.now = time.Now()
-	for b.done = b.from; b.done < b.to; b.done++ {
+	for b.done = b.from; b.done < b.to && c.w.Len() < flushBytes; b.done++ {
 		if err := c.invoke(b.cmds[b.done].cmd, b.argsOf(b.done)); err != nil {
 			b.failed = b.done
 			return err
@@ -338,6 +336,7 @@ func (c *conn) single(cmd *command, args [][]byte) {
 func (c *conn) invoke(cmd *command, args [][]byte) error {
 	x := &c.batch.x
 	before := c.w.Len()
+	c.w.Limit = before + c.srv.cfg.MaxReplyBytes
 	touched := len(x.fx.touched)
 	x.cmd, x.args, x.db = cmd, args, c.sess.db
 	began := x.now

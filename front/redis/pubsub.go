@@ -88,6 +88,11 @@ func subscribe(k subscription) func(*call) error {
 		c.holdQueue()
 		for _, name := range x.args[1:] {
 			own := k.own(&c.sess)
+			if _, known := (*own)[string(name)]; !known {
+				if err := c.charge(subscriptionBytes + len(name)); err != nil {
+					return err
+				}
+			}
 			p.mu.Lock()
 			if *own == nil {
 				*own = map[string]struct{}{}
@@ -105,6 +110,9 @@ func subscribe(k subscription) func(*call) error {
 		return nil
 	}
 }
+
+// subscriptionBytes is what a subscription takes beside its name.
+const subscriptionBytes = 256
 
 // unsubscribe returns the handler of one kind. What came before leaves first.
 func unsubscribe(k subscription) func(*call) error {
@@ -145,7 +153,11 @@ func confirm(w *resp.Writer, what string, name []byte, count int) {
 func (p *pubsub) remove(c *conn, k subscription, name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(*k.own(&c.sess), name)
+	own := *k.own(&c.sess)
+	if _, ok := own[name]; ok {
+		c.extra -= subscriptionBytes + len(name)
+	}
+	delete(own, name)
 	all := k.all(p)
 	delete(all[name], c)
 	if len(all[name]) == 0 {
