@@ -79,7 +79,7 @@ func serveHTTP(ctx context.Context, srv *http.Server, ln net.Listener, secure bo
 func (n *Node) apiNode() api.Node {
 	m := api.Node{
 		Version: n.opts.Version, Commit: n.opts.Commit, Started: n.started,
-		Kafka: n.info.Kafka, HTTP: n.info.HTTP, Socket: n.info.Socket, P2P: n.info.P2P,
+		Kafka: n.info.Kafka, Redis: n.info.Redis, HTTP: n.info.HTTP, Socket: n.info.Socket, P2P: n.info.P2P,
 	}
 	for _, s := range n.opts.Settings {
 		source, _, _ := strings.Cut(s.Source, " ")

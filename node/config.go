@@ -26,9 +26,11 @@ type Config struct {
 	Insecure bool `key:"insecure" doc:"allow other addresses than loopback without TLS or authentication"`
 
 	Kafka  Kafka  `key:"kafka"`
+	Redis  Redis  `key:"redis"`
 	HTTP   HTTP   `key:"http"`
 	TLS    TLS    `key:"tls"`
 	Log    Log    `key:"log"`
+	State  State  `key:"state"`
 	Groups Groups `key:"groups"`
 	Limits Limits `key:"limits"`
 	Logs   Logs   `key:"logs"`
@@ -55,6 +57,40 @@ type Kafka struct {
 	// Store is the store that the listener serves, by name or id; empty: the
 	// default one at the start.
 	Store string `key:"store" doc:"store that Kafka clients see, by name or id; empty: the default one"`
+}
+
+// Redis configures the Redis front end and what its clients can make the node spend.
+type Redis struct {
+	// Listen is host:port; port 0 picks a free one; empty turns the listener off.
+	Listen string `key:"listen" doc:"host:port for Redis clients; port 0 picks one; empty: off"`
+	// Store is the store that the listener serves, by name or id; empty: the
+	// default one at the start.
+	Store string `key:"store" doc:"store that Redis clients see, by name or id; empty: the default one"`
+	// Connections is the most at once; ConnectionsPerAddress from one IP address.
+	Connections           int `key:"connections" doc:"Redis connections at once"`
+	ConnectionsPerAddress int `key:"connections_per_address" doc:"Redis connections at once from one address"`
+	// ArgumentBytes is the longest argument of a command.
+	ArgumentBytes int64 `key:"argument_bytes" doc:"longest key, value or other argument of a Redis command"`
+	// QueryBytes is what one connection may have sent and not had executed.
+	QueryBytes int64 `key:"query_bytes" doc:"commands of one Redis connection that are not executed yet"`
+	// ReplyBytes is what waits for one connection to take it, PushBytes what of it
+	// are messages of pub/sub.
+	ReplyBytes int64 `key:"reply_bytes" doc:"replies and messages that wait for one Redis connection to take them"`
+	PushBytes  int64 `key:"push_bytes" doc:"messages of pub/sub that wait for one Redis connection"`
+	// BufferedBytes bounds all of that, over all connections.
+	BufferedBytes int64 `key:"buffered_bytes" doc:"commands, replies and messages held at once, over all Redis connections"`
+	// IdleMs closes a connection that asks for nothing so long, in ms; 0: never.
+	IdleMs int64 `key:"idle_ms" doc:"time after which a silent Redis connection is closed; 0: never"`
+}
+
+// State says how keys are written and kept.
+type State struct {
+	// Durability is "fsync", "interval" or "os", as for records.
+	Durability string `key:"durability" doc:"what an acknowledged write of a key means: fsync, interval or os"`
+	// FlushMs is the longest time between syncs at "interval", in ms.
+	FlushMs int64 `key:"flush_ms" doc:"longest time between syncs of keys at durability interval"`
+	// CacheBytes is about how much of the keys is kept in memory.
+	CacheBytes int64 `key:"cache_bytes" doc:"keys kept in memory, about, for each store"`
 }
 
 // HTTP configures the API, metrics and health listener.
@@ -151,7 +187,12 @@ func Default() Config {
 	return Config{
 		Data:  DefaultData(),
 		Kafka: Kafka{Listen: "127.0.0.1:9092", AutoCreate: "auto", DefaultPartitions: 4, Replication: "strict"},
+		Redis: Redis{
+			Connections: 10_000, ConnectionsPerAddress: 10_000, ArgumentBytes: 64 << 20, QueryBytes: 128 << 20,
+			ReplyBytes: 256 << 20, PushBytes: 32 << 20, BufferedBytes: 1 << 30,
+		},
 		HTTP:  HTTP{Listen: "127.0.0.1:8080"},
+		State: State{Durability: "fsync", FlushMs: 1000, CacheBytes: 64 << 20},
 		Log: Log{
 			Durability: "fsync", FlushMs: 1000, SegmentBytes: 128 << 20,
 			RetentionMs: 7 * 24 * 3600 * 1000, RetentionBytes: -1, RetentionCheckMs: 300_000, CompactionCheckMs: 15_000,
@@ -198,6 +239,7 @@ func (c Config) Validate() error {
 	v.oneOf("kafka.auto_create", c.Kafka.AutoCreate, "auto", "true", "false")
 	v.oneOf("kafka.replication", c.Kafka.Replication, "strict", "lenient")
 	v.oneOf("log.durability", c.Log.Durability, "fsync", "interval", "os")
+	v.oneOf("state.durability", c.State.Durability, "fsync", "interval", "os")
 	v.oneOf("logs.format", c.Logs.Format, "auto", "text", "json")
 	if _, err := c.LogLevel(); err != nil {
 		v.add("logs.level", "%q is none of debug, info, warn, error", c.Logs.Level)
@@ -207,6 +249,7 @@ func (c Config) Validate() error {
 	}
 	guarded := c.TLS.Cert != "" || c.Insecure
 	v.listener("kafka.listen", c.Kafka.Listen, guarded, "tls.cert and tls.key")
+	v.listener("redis.listen", c.Redis.Listen, guarded, "tls.cert and tls.key")
 	v.listener("http.listen", c.HTTP.Listen, guarded || c.HTTP.TokenFile != "", "tls.cert and tls.key, or http.token_file")
 	v.advertise(c.Kafka)
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
@@ -215,7 +258,13 @@ func (c Config) Validate() error {
 	if sameAddress(c.Kafka.Listen, c.HTTP.Listen) {
 		v.add("http.listen", "is the same address as kafka.listen")
 	}
+	for _, other := range []string{c.Kafka.Listen, c.HTTP.Listen} {
+		if sameAddress(c.Redis.Listen, other) {
+			v.add("redis.listen", "is the same address as another listener's")
+		}
+	}
 	v.numbers(c)
+	v.redis(c)
 	return v.err()
 }
 
@@ -260,6 +309,21 @@ func (v *problems) numbers(c Config) {
 	if c.Limits.BatchBytes > c.Log.SegmentBytes {
 		v.add("limits.batch_bytes", "%d is above log.segment_bytes (%d): no segment could hold it", c.Limits.BatchBytes, c.Log.SegmentBytes)
 	}
+}
+
+// redis checks the ranges of the Redis listener and of keys.
+func (v *problems) redis(c Config) {
+	r := c.Redis
+	v.between("redis.connections", int64(r.Connections), 1, 10_000_000)
+	v.between("redis.connections_per_address", int64(r.ConnectionsPerAddress), 1, 10_000_000)
+	v.between("redis.argument_bytes", r.ArgumentBytes, 1<<10, 512<<20)
+	v.between("redis.query_bytes", r.QueryBytes, r.ArgumentBytes, 1<<31-1)
+	v.between("redis.reply_bytes", r.ReplyBytes, 1<<10, 1<<31-1)
+	v.between("redis.push_bytes", r.PushBytes, 1<<10, 1<<31-1)
+	v.between("redis.buffered_bytes", r.BufferedBytes, r.QueryBytes, 1<<40)
+	v.between("redis.idle_ms", r.IdleMs, 0, 1<<40)
+	v.between("state.flush_ms", c.State.FlushMs, 1, 3_600_000)
+	v.between("state.cache_bytes", c.State.CacheBytes, 1<<20, 1<<40)
 }
 
 // AutoCreate reports whether clients create topics by naming them.

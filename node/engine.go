@@ -15,6 +15,7 @@ import (
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/identity"
 	"github.com/lattice-log/lattice/engine/group"
+	"github.com/lattice-log/lattice/engine/signedlog"
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/internal/tick"
 	"github.com/lattice-log/lattice/storage/disk"
@@ -104,6 +105,14 @@ func groupConfig(g Groups) group.Config {
 	c.InitialRebalanceDelay, c.OffsetsRetention = ms(g.RebalanceDelayMs), ms(g.OffsetsRetentionMs)
 	c.MinSession, c.MaxSession = ms(g.MinSessionMs), ms(g.MaxSessionMs)
 	return c
+}
+
+func stateConfig(c State) store.StateConfig {
+	d, err := signedlog.ParseDurability(c.Durability)
+	if err != nil {
+		d = signedlog.Fsync // Validate has refused it
+	}
+	return store.StateConfig{Durability: d, FlushEvery: ms(c.FlushMs), CacheBytes: c.CacheBytes}
 }
 
 // kafkaConfigs shows the node's configuration as Kafka clients ask for a

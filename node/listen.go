@@ -23,11 +23,12 @@ const maxSocketPath = 103
 
 // listeners are the bound addresses. A nil listener is off.
 type listeners struct {
-	kafka, http, socket net.Listener
-	socketPath          string
-	socketDir           string      // made for the socket alone; removed at the end
-	tls                 *tls.Config // nil: plain
-	tokens              []string    // of the HTTP listener
+	kafka, redis net.Listener
+	http, socket net.Listener
+	socketPath   string
+	socketDir    string      // made for the socket alone; removed at the end
+	tls          *tls.Config // nil: plain
+	tokens       []string    // of the HTTP listener
 }
 
 // listen binds everything, so that a taken address is known before the store is
@@ -49,6 +50,9 @@ func listen(cfg Config) (l listeners, err error) {
 		return l, err
 	}
 	if l.kafka, err = bind("kafka.listen", cfg.Kafka.Listen); err != nil {
+		return l, err
+	}
+	if l.redis, err = bind("redis.listen", cfg.Redis.Listen); err != nil {
 		return l, err
 	}
 	if l.http, err = bind("http.listen", cfg.HTTP.Listen); err != nil {
@@ -101,7 +105,7 @@ func (l *listeners) bindSocket(data string) error {
 
 // close lets go of all addresses. Those that were served are closed already.
 func (l *listeners) close() {
-	for _, ln := range []net.Listener{l.kafka, l.http, l.socket} {
+	for _, ln := range []net.Listener{l.kafka, l.redis, l.http, l.socket} {
 		if ln != nil {
 			ln.Close()
 		}

@@ -14,6 +14,7 @@ import (
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/front/kafka"
+	"github.com/lattice-log/lattice/front/redis"
 )
 
 // stopWithin bounds a clean stop of the front ends; the engine follows. The
@@ -49,6 +50,7 @@ type Node struct {
 	lns     listeners
 	stores  *stores
 	kafka   *kafka.Server // nil when the listener is off
+	redis   *redis.Server // likewise
 	metrics *prometheus.Registry
 	info    Info
 
@@ -100,7 +102,7 @@ func Open(ctx context.Context, cfg Config, opts Options) (_ *Node, err error) {
 	if err := n.metrics.Register(newStoreMetrics(n.stores)); err != nil {
 		return nil, err
 	}
-	if err := n.wireKafka(); err != nil {
+	if err := errors.Join(n.wireKafka(), n.wireRedis()); err != nil {
 		return nil, err
 	}
 	n.info = n.describe()
@@ -138,7 +140,7 @@ func (n *Node) wireKafka() error {
 func (n *Node) describe() Info {
 	i := n.stores.All()[0].Info()
 	return Info{
-		Node: i.Node.String(), Store: i.ID.String(), StoreName: i.Name, Kafka: address(n.lns.kafka), HTTP: address(n.lns.http),
+		Node: i.Node.String(), Store: i.ID.String(), StoreName: i.Name, Kafka: address(n.lns.kafka), Redis: address(n.lns.redis), HTTP: address(n.lns.http),
 		P2P: []string{}, Socket: n.lns.socketPath, PID: processID(),
 	}
 }
@@ -168,13 +170,16 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.kafka != nil {
 		fronts.run("kafka", func(ctx context.Context) error { return n.kafka.Serve(ctx, n.lns.kafka) })
 	}
+	if n.redis != nil {
+		fronts.run("redis", func(ctx context.Context) error { return n.redis.Serve(ctx, n.lns.redis) })
+	}
 	err := n.serveAPI(fronts)
 	if err == nil {
 		err = n.info.write(n.cfg.Data)
 	}
 	if err == nil {
 		close(n.ready)
-		n.log.InfoContext(ctx, "serving", slog.String("kafka", n.info.Kafka), slog.String("http", n.info.HTTP), slog.String("socket", n.info.Socket))
+		n.log.InfoContext(ctx, "serving", slog.String("kafka", n.info.Kafka), slog.String("redis", n.info.Redis), slog.String("http", n.info.HTTP), slog.String("socket", n.info.Socket))
 		select {
 		case <-ctx.Done():
 		case <-engine.failed():

@@ -52,7 +52,7 @@ func (a *app) showStatus(st client.Status) error {
 		}
 		return addr
 	}
-	line("listeners", "kafka %s, http %s", off(st.Listeners.Kafka), off(st.Listeners.HTTP))
+	line("listeners", "kafka %s, redis %s, http %s", off(st.Listeners.Kafka), off(st.Listeners.Redis), off(st.Listeners.HTTP))
 	line("", "socket %s", off(st.Listeners.Socket))
 	for _, s := range st.Stores {
 		b.WriteString("\n")

@@ -133,8 +133,20 @@ func (a *app) announce(i node.Info, cfg node.Config) {
 		line("kafkajs", "new Kafka({ brokers: ['%s'] })", kafka)
 		line("franz-go", `kgo.NewClient(kgo.SeedBrokers("%s"))`, kafka)
 	}
+	if i.Redis != "" {
+		host, port, err := net.SplitHostPort(reachable(i.Redis))
+		if err == nil {
+			tls := ""
+			if cfg.TLS.Cert != "" {
+				tls = " --tls"
+			}
+			line("redis-cli", "redis-cli -h %s -p %s%s SET greeting hello", host, port, tls)
+			line("go-redis", `redis.NewClient(&redis.Options{Addr: "%s"})`, net.JoinHostPort(host, port))
+		}
+	}
 	line("lattice", "seq 1000 | lattice produce numbers%s", at)
 	line("", "lattice consume numbers --max 3%s", at)
+	line("", "lattice kv put greeting hello%s", at)
 	if i.HTTP != "" {
 		scheme := "http"
 		if cfg.TLS.Cert != "" {
