@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -10,8 +11,10 @@ import (
 // UpdateFeatures (key 57), versions 0 to 2 (KIP-584).
 //
 //	v1  the kind of change is named; validate only
-//	v2  one error for the whole request, which then changes nothing
+//	v2  no results of single features
 //
+// As since Kafka 4.0, a request changes all or nothing in every version: one change
+// that cannot be made is the error of the whole answer, which then has no results.
 // The levels of features belong to the version of the program: asking for the one
 // in force is granted and changes nothing, any other is refused.
 
@@ -35,17 +38,16 @@ func (c *conn) updateFeatures(r *request, req *kmsg.UpdateFeaturesRequest) kmsg.
 		if times[u.Feature] > 1 {
 			err = refuse(kerr.InvalidRequest, "feature %q is named more than once", u.Feature)
 		}
-		if r.version >= 2 {
-			if err != nil {
-				resp.ErrorCode, resp.ErrorMessage = s.fail(err)
-				return resp
-			}
-			continue
+		if err != nil {
+			resp.ErrorCode, resp.ErrorMessage = s.fail(fmt.Errorf("nothing was changed: %w", err))
+			resp.Results = nil
+			return resp
 		}
-		out := kmsg.NewUpdateFeaturesResponseResult()
-		out.Feature = u.Feature
-		out.ErrorCode, out.ErrorMessage = s.fail(err)
-		resp.Results = append(resp.Results, out)
+		if r.version < 2 {
+			out := kmsg.NewUpdateFeaturesResponseResult()
+			out.Feature = u.Feature
+			resp.Results = append(resp.Results, out)
+		}
 	}
 	return resp
 }
