@@ -5,9 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // confluent is the integration suite of Confluent's client for Go, which brings
@@ -29,14 +26,7 @@ func confluent() suite {
 			}
 		},
 		besides: func(t *testing.T, at place) []string {
-			cl, err := kgo.NewClient(kgo.SeedBrokers(at.node.Kafka))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer cl.Close()
-			if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 4, 1, nil, "test"); err != nil {
-				t.Fatalf("create topic test: %v", err)
-			}
+			makeTopic(t, at, "test")
 			return []string{"SUITE_BROKERS=" + at.node.Kafka}
 		},
 	}

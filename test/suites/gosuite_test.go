@@ -21,6 +21,7 @@ type goSuite struct {
 	pkg    string // "./" for the module's root
 	tags   string
 	only   []string // nil: all tests
+	files  string   // a pattern for the names of the files that have them, "": all
 	// parts: subtests are results of their own.
 	parts bool
 	// first names, for a test, one that must have run in the same process: some
@@ -114,6 +115,9 @@ func (g *goSuite) list(t *testing.T, dir string) []string {
 	}
 	var names []string
 	for _, file := range append(pkg.TestGoFiles, pkg.XTestGoFiles...) {
+		if g.files != "" && !matches(t, g.files, file) {
+			continue
+		}
 		text, err := os.ReadFile(filepath.Join(source, file))
 		if err != nil {
 			t.Fatal(err)
@@ -125,6 +129,15 @@ func (g *goSuite) list(t *testing.T, dir string) []string {
 		}
 	}
 	return names
+}
+
+func matches(t *testing.T, pattern, name string) bool {
+	t.Helper()
+	ok, err := filepath.Match(pattern, name)
+	if err != nil {
+		t.Fatalf("pattern %q: %v", pattern, err)
+	}
+	return ok
 }
 
 func (g *goSuite) command(t *testing.T, at place) *exec.Cmd {

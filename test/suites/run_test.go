@@ -6,9 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/lattice-log/lattice/internal/testkit/realnode"
 )
@@ -122,7 +126,7 @@ func (r *run) try(t *testing.T, test string) map[string]outcome {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(data)
-	n := realnode.Start(t, r.bin, data, a.node...)
+	n := realnode.Start(t, r.bin, data, slices.Concat(a.node, a.nodeFor[test])...)
 	defer n.Kill()
 	var printed bytes.Buffer
 	cmd := r.command(t, place{dir: r.dir, test: test, node: n})
@@ -159,4 +163,17 @@ func within(cmd *exec.Cmd, limit time.Duration) error {
 		return fmt.Errorf("the process: %w", err)
 	}
 	return nil
+}
+
+// makeTopic creates a topic that a suite takes for granted.
+func makeTopic(t *testing.T, at place, topic string) {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(at.node.Kafka))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 4, 1, nil, topic); err != nil {
+		t.Fatalf("create topic %s: %v", topic, err)
+	}
 }

@@ -58,8 +58,10 @@ type about struct {
 	name    string // in -suites, and of its files
 	title   string
 	version string
-	how     string // how it is run here, in a sentence or two
-	node    []string
+	how     string   // how it is run here, in a sentence or two
+	node    []string // arguments of "lattice up"
+	// nodeFor are more of them, for single tests.
+	nodeFor map[string][]string
 	limit   time.Duration // for one test
 	// alone: its tests use the same addresses, so they run one at a time.
 	alone bool
@@ -83,7 +85,7 @@ const (
 
 // roster is every suite, in the order of the page.
 func roster() []suite {
-	return []suite{franzGo(), kafkaGo(), confluent()}
+	return []suite{franzGo(), sarama(), kafkaGo(), confluent()}
 }
 
 // selected returns the suites that the flag names, or skips the test.
