@@ -23,6 +23,8 @@ const (
 	// parentRoom is kept for an entry's parents, 80 bytes each.
 	parentRoom = 1 << 20
 	maxParents = parentRoom / 80
+	// heldEvery is how often the clock is looked at while it holds entries.
+	heldEvery = time.Second
 	// sayEvery is how often a long fold says how far it is.
 	sayEvery = 5 * time.Second
 	// maxQueue bounds the groups that wait for the one being written.
@@ -132,6 +134,34 @@ func (db *DB) Update(f func(*Tx) error) (Ticket, error) {
 	}
 	db.kick()
 	return Ticket{db.building}, nil
+}
+
+// Issue makes an entry of one operation that is none of state's, alone, and
+// returns it when it is durable: for those whose entry's id names something.
+func (db *DB) Issue(ctx context.Context, op sigchain.Op) (sigchain.Signed, error) {
+	db.mu.Lock()
+	err := db.admit()
+	if err == nil && db.building != nil {
+		db.queue = append(db.queue, db.building)
+		db.building = nil
+	}
+	if err == nil {
+		err = db.openGroup()
+	}
+	if err != nil {
+		db.mu.Unlock()
+		return sigchain.Signed{}, err
+	}
+	g := db.building
+	g.ops, g.bytes = append(g.ops, op), opOverhead+len(op.Body)
+	db.queue = append(db.queue, g)
+	db.building = nil
+	db.mu.Unlock()
+	db.kick()
+	if err := (Ticket{g}).Wait(ctx); err != nil {
+		return sigchain.Signed{}, err
+	}
+	return g.entry, nil
 }
 
 // admit waits until there is room for an update, or says why there is none.
@@ -263,12 +293,16 @@ func (db *DB) take(stopping bool) *group {
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
+	db.releaseHeld()
 	switch {
 	case len(db.queue) > 0:
 		db.writing = db.queue[0]
 		db.queue = append(db.queue[:0], db.queue[1:]...)
 	case db.building != nil:
 		db.writing, db.building = db.building, nil
+	case db.changing:
+		db.remake()
+		return nil
 	default:
 		db.gather(nil)
 		return nil
@@ -279,6 +313,23 @@ func (db *DB) take(stopping bool) *group {
 	}
 	db.room.Broadcast()
 	return db.writing
+}
+
+// remake folds everything again, once nothing is undecided and no round under way.
+// db.mu is held.
+func (db *DB) remake() {
+	if db.flying != nil || db.broken != nil {
+		return // its end has us look again
+	}
+	err := db.rebuild()
+	if err == nil {
+		err = db.find()
+	}
+	if err != nil {
+		_ = db.breaks(err)
+	}
+	db.changing = false
+	db.room.Broadcast()
 }
 
 // commit makes a group's entry durable and decides it.
@@ -296,6 +347,7 @@ func (db *DB) commit(g *group) {
 	}
 	db.writing = nil
 	db.decided = g.id
+	db.changing = db.changing || db.machine.Stale()
 	close(g.done)
 	db.room.Broadcast()
 }

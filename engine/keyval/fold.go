@@ -60,16 +60,24 @@ func (db *DB) catchUp() error {
 	if db.machine.Stale() {
 		return db.rebuild()
 	}
-	if err := db.foldLogs(); err != nil {
-		return err
-	}
-	if err := db.offerForks(); err != nil {
+	if err := db.foldAll(); err != nil {
 		return err
 	}
 	if db.machine.Stale() {
 		return db.rebuild()
 	}
 	return nil
+}
+
+// foldAll folds what the logs and the proofs of forks hold and was not offered
+// yet, writing rounds on the way. Nothing is undecided and no round under way.
+func (db *DB) foldAll() error {
+	db.replaying = true
+	defer func() { db.replaying = false }()
+	if err := db.foldLogs(); err != nil {
+		return err
+	}
+	return db.offerForks()
 }
 
 // rebuild folds everything again, keeping what was learned. A crash leaves an
@@ -86,10 +94,7 @@ func (db *DB) rebuild() error {
 		}
 		m.Reset()
 		db.machine = m
-		if err := db.foldLogs(); err != nil {
-			return err
-		}
-		if err := db.offerForks(); err != nil {
+		if err := db.foldAll(); err != nil {
 			return err
 		}
 	}
@@ -98,13 +103,14 @@ func (db *DB) rebuild() error {
 
 // foldLogs offers what the logs hold and was not offered yet, earlier times first.
 func (db *DB) foldLogs() error {
-	db.replaying = true
-	defer func() { db.replaying = false }()
 	p := progress{db: db, said: db.o.Clock.Now()}
 	for {
 		var feeds []*feed
 		for _, l := range db.logs.all() {
 			w := l.Writer()
+			if w == db.own && !db.replaying {
+				continue // the committer offers its entries
+			}
 			from, to := max(db.machine.Tip(w).Seq, db.offered[w])+1, l.Durable()
 			first, _ := l.Bounds()
 			from = max(from, first)
@@ -118,12 +124,11 @@ func (db *DB) foldLogs() error {
 		}
 		before := p.done
 		err := mergeLogs(feeds, func(e sigchain.Signed) (bool, error) {
-			p.step()
 			_, err := db.offer(e)
 			if errors.Is(err, fold.ErrFull) {
-				p.done--
 				return false, nil // the rest of its log has to wait outside
 			}
+			p.step()
 			return true, err
 		})
 		if err != nil || p.done == before {

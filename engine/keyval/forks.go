@@ -80,10 +80,13 @@ func (db *DB) Forks(yield func(sigchain.Signed) error) error {
 // other entry of its place has been offered.
 func (db *DB) offerForks() error {
 	return db.Forks(func(s sigchain.Signed) error {
-		_, err := db.machine.Offer(s, db.nowMs())
+		eff, err := db.machine.Offer(s, db.nowMs())
 		if errors.Is(err, fold.ErrFull) {
 			return nil // found again when the log's entry is offered
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return db.applyAll(eff, lattice.Hash{})
 	})
 }

@@ -65,6 +65,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	lattice "github.com/lattice-log/lattice"
@@ -94,6 +95,7 @@ type Options struct {
 
 	Logger     *slog.Logger         // default: none
 	MaxDrift   time.Duration        // an entry further ahead of the wall clock is held; default 1 minute
+	MaxWriters int                  // author logs; default 65,536
 	MaxWaiting int64                // bytes of entries in memory that wait for others; default 64 MiB
 	Durability signedlog.Durability // what a ticket vouches for; default Fsync
 	FlushEvery time.Duration        // how late a sync may be at level Interval; default 1 s
@@ -109,6 +111,9 @@ func (o *Options) fill() error {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxWriters <= 0 {
+		o.MaxWriters = 1 << 16
 	}
 	for _, x := range []struct {
 		v *time.Duration
@@ -167,9 +172,14 @@ type DB struct {
 	before   sigchain.Link           // what this incarnation's first entry follows
 	unnamed  bool                    // others have moved since the newest group was begun
 	changing bool                    // the state is about to be made again: updates wait
+	held     bool                    // a timer runs for entries that the clock holds
+	release  bool                    // it has run
 	// replaying says that nothing is undecided and no round under way, so that
 	// rounds are written where the folding goes on.
 	replaying bool
+
+	refused   atomic.Uint64 // entries that Receive did not take
+	receiving sync.Mutex    // held by Receive
 
 	flying *round // being written, or waiting for its group
 	due    bool   // RoundEvery has passed

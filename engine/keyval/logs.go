@@ -48,6 +48,12 @@ func (l *logs) open(w state.Writer) (*authorlog.Log, error) {
 	return x, nil
 }
 
+func (l *logs) len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.list)
+}
+
 // all returns the open logs, ascending by writer.
 func (l *logs) all() []*authorlog.Log {
 	l.mu.Lock()

@@ -96,6 +96,7 @@ func (db *DB) openState() error {
 	if err := db.catchUp(); err != nil {
 		return err
 	}
+	db.watchClock()
 	return db.find()
 }
 

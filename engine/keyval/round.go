@@ -53,7 +53,7 @@ const (
 // written and none under way. What the table holds must be the effects of g and
 // what was decided before, nil for just that. db.mu is held.
 func (db *DB) gather(g *group) {
-	if len(db.t.dirty) == 0 || db.flying != nil || db.broken != nil {
+	if len(db.t.dirty) == 0 || db.flying != nil || db.broken != nil || db.changing {
 		return
 	}
 	if len(db.t.dirty) < roundItems && db.t.bytes < db.o.DirtyBytes/roundParts && !db.due {

@@ -156,8 +156,26 @@ func (tx *Tx) Expire(m string, key []byte, x state.Expiring, supersedes []state.
 	return err
 }
 
+// Append adds an operation of another kind than state's to the entry: of the
+// roster, say. It has its effect when the entry is decided.
+func (tx *Tx) Append(op sigchain.Op) error {
+	if state.IsOp(op.Kind) {
+		return lattice.E(lattice.Invalid, fmt.Errorf("keyval: an operation of kind %d is state's", op.Kind))
+	}
+	_, err := tx.add(op, nil)
+	return err
+}
+
 // issue adds an operation to the group, and applies it.
 func (tx *Tx) issue(op state.Op) (state.Dot, error) {
+	enc, err := op.Encode(tx.db.own)
+	if err != nil {
+		return state.Dot{}, err
+	}
+	return tx.add(enc, op)
+}
+
+func (tx *Tx) add(enc sigchain.Op, op state.Op) (state.Dot, error) {
 	switch {
 	case tx.done:
 		return state.Dot{}, ErrEnded
@@ -165,10 +183,6 @@ func (tx *Tx) issue(op state.Op) (state.Dot, error) {
 		return state.Dot{}, ErrReadOnly
 	}
 	db := tx.db
-	enc, err := op.Encode(db.own)
-	if err != nil {
-		return state.Dot{}, err
-	}
 	if tx.wrote == 0 {
 		if err := db.openGroup(); err != nil {
 			return state.Dot{}, err
@@ -182,8 +196,10 @@ func (tx *Tx) issue(op state.Op) (state.Dot, error) {
 	}
 	d := state.Dot{Writer: db.own, Seq: g.seq, Index: uint32(len(g.ops))}
 	tx.wrote++
-	if err := db.t.apply(op, d, g.time, g.id); err != nil {
-		return state.Dot{}, fmt.Errorf("apply an operation: %w", err)
+	if op != nil {
+		if err := db.t.apply(op, d, g.time, g.id); err != nil {
+			return state.Dot{}, fmt.Errorf("apply an operation: %w", err)
+		}
 	}
 	g.ops = append(g.ops, enc)
 	g.bytes += size
