@@ -2,6 +2,7 @@ package suites
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,7 +18,7 @@ import (
 	"github.com/lattice-log/lattice/internal/testkit/realnode"
 )
 
-// suiteDir returns where a suite is built and run: below bin, which git does not see.
+// suiteDir returns where what a suite makes is kept: below bin, which git does not see.
 func suiteDir(t *testing.T, name string) string {
 	t.Helper()
 	dir := filepath.Join(realnode.Root(t), "bin", "suites", name)
@@ -27,10 +28,16 @@ func suiteDir(t *testing.T, name string) string {
 	return dir
 }
 
+// programDir returns where a suite is built.
+func programDir(t *testing.T, a about) string {
+	t.Helper()
+	return suiteDir(t, cmp.Or(a.program, a.name))
+}
+
 // TestBuild fetches and compiles. It is apart from TestRun, which has no network.
 func TestBuild(t *testing.T) {
 	for _, s := range selected(t) {
-		t.Run(s.about().name, func(t *testing.T) { s.build(t, suiteDir(t, s.about().name)) })
+		t.Run(s.about().name, func(t *testing.T) { s.build(t, programDir(t, s.about())) })
 	}
 }
 
@@ -63,7 +70,7 @@ type run struct {
 
 func (r *run) all(t *testing.T) {
 	a := r.about()
-	tests := r.list(t, r.dir)
+	tests := r.list(t, programDir(t, a))
 	if len(tests) == 0 {
 		t.Fatal("the suite lists no tests")
 	}
@@ -129,7 +136,7 @@ func (r *run) try(t *testing.T, test string) map[string]outcome {
 	n := realnode.Start(t, r.bin, data, slices.Concat(a.node, a.nodeFor[test])...)
 	defer n.Kill()
 	var printed bytes.Buffer
-	cmd := r.command(t, place{dir: r.dir, test: test, node: n})
+	cmd := r.command(t, place{dir: programDir(t, a), test: test, node: n})
 	cmd.Stdout, cmd.Stderr = &printed, &printed
 	ended := within(cmd, a.limit+10*time.Second)
 	if ended != nil {

@@ -56,6 +56,7 @@ type suite interface {
 // about is what the page says of a suite, and how it is to be run.
 type about struct {
 	name    string // in -suites, and of its files
+	program string // the name of another suite that builds the same; "": none
 	title   string
 	version string
 	how     string   // how it is run here, in a sentence or two
@@ -85,7 +86,7 @@ const (
 
 // roster is every suite, in the order of the page.
 func roster() []suite {
-	return []suite{franzGo(), sarama(), kafkaGo(), confluent()}
+	return []suite{franzGo(), sarama(), kafkaGo(), confluent(), confluent848()}
 }
 
 // selected returns the suites that the flag names, or skips the test.
