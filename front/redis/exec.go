@@ -299,6 +299,16 @@ func (c *conn) finish() error {
 func (c *conn) single(cmd *command, args [][]byte) {
 	b := &c.batch
 	start := c.mark()
+	if !cmd.state() {
+		b.fx.reset()
+		b.x.rows, b.x.now = nil, time.Now()
+		err := c.invoke(cmd, args)
+		if err == nil {
+			err = c.finish()
+		}
+		c.singled(cmd, start, nil, err)
+		return
+	}
 	fn := func(rows structs.Rows) error {
 		b.fx.reset()
 		b.x.rows, b.x.now = rows, time.Now()
@@ -307,28 +317,30 @@ func (c *conn) single(cmd *command, args [][]byte) {
 		}
 		return c.finish()
 	}
-	b.fx.reset()
 	var t Ticket
 	var err error
-	switch {
-	case cmd.set&write != 0:
+	if cmd.set&write != 0 {
 		t, err = c.srv.state.Update(fn)
-	case cmd.set&readonly != 0:
+	} else {
 		t, err = c.srv.state.View(fn)
-	default:
-		err = fn(nil)
 	}
+	c.singled(cmd, start, t, err)
+}
+
+// singled ends what single began at start.
+func (c *conn) singled(cmd *command, start place, t Ticket, err error) {
 	c.conclude(t, err)
-	if err != nil {
-		c.restore(start)
-		if c.waiting != nil && c.srv.blocked.end(c.waiting) {
-			c.waiting = nil
-			c.blockedOn.Store(false)
-		}
-		msg, _ := text(err)
-		cmd.stats.failed.Add(1)
-		c.replyError(msg)
+	if err == nil {
+		return
 	}
+	c.restore(start)
+	if c.waiting != nil && c.srv.blocked.end(c.waiting) {
+		c.waiting = nil
+		c.blockedOn.Store(false)
+	}
+	msg, _ := text(err)
+	cmd.stats.failed.Add(1)
+	c.replyError(msg)
 }
 
 // invoke executes a command inside whatever surrounds it. The error is a failure
