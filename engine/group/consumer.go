@@ -26,7 +26,8 @@ import (
 // owners is what makes that safe: a partition has an entry while a member has
 // it or has not let go of it, and is given to nobody else for so long.
 type consumer struct {
-	cfg *Config
+	cfg   *Config
+	times Times
 
 	epoch       int32 // of the group
 	targetEpoch int32 // of the target assignment; <= epoch
@@ -77,7 +78,7 @@ type topicView struct {
 
 func newConsumer(cfg *Config, now time.Time, epoch int32) *consumer {
 	return &consumer{
-		cfg: cfg, epoch: epoch, targetEpoch: epoch, emptySince: now,
+		cfg: cfg, times: Times{cfg.ConsumerSession, cfg.ConsumerHeartbeat}, epoch: epoch, targetEpoch: epoch, emptySince: now,
 		members: map[string]*consumerMember{}, static: map[string]string{},
 		owners: map[lattice.TopicPartition]*consumerMember{}, topics: map[string]TopicInfo{},
 	}
@@ -140,7 +141,7 @@ func (c *consumer) leave(now time.Time, id, instance string, epoch int32) error 
 	}
 	m.revoking, m.revokeBy, m.state = partitionSet{}, never, memberStable
 	m.epoch = EpochLeaveStatic
-	m.session = now.Add(c.cfg.ConsumerSession)
+	m.session = now.Add(c.times.Session)
 	return nil
 }
 

@@ -54,7 +54,7 @@ func (c *consumer) heartbeat(now time.Time, r ConsumerHeartbeatRequest, newID st
 	if err != nil {
 		return ConsumerHeartbeatResult{Err: err, MemberID: r.MemberID}
 	}
-	m.session = now.Add(c.cfg.ConsumerSession)
+	m.session = now.Add(c.times.Session)
 	if c.update(m, r, pattern, topics) {
 		changed = true
 	}
@@ -69,7 +69,7 @@ func (c *consumer) heartbeat(now time.Time, r ConsumerHeartbeatRequest, newID st
 	}
 	before := m.assigned
 	c.reconcile(now, m, r)
-	res := ConsumerHeartbeatResult{MemberID: m.id, MemberEpoch: m.epoch, Interval: c.cfg.ConsumerHeartbeat}
+	res := ConsumerHeartbeatResult{MemberID: m.id, MemberEpoch: m.epoch, Interval: c.times.Heartbeat}
 	full := r.Rebalance > 0 && (r.Topics != nil || r.Regex != nil) && r.Owned != nil
 	if r.MemberEpoch == EpochJoin || full || !m.assigned.equal(before) {
 		res.Assign = true

@@ -27,6 +27,8 @@ type Manager struct {
 	// version is how often the topics changed; it begins at 1.
 	version atomic.Uint64
 
+	times timesTable
+
 	randMu sync.Mutex
 
 	mu     sync.Mutex

@@ -191,6 +191,7 @@ func (m *Manager) ConsumerHeartbeat(r ConsumerHeartbeatRequest) ConsumerHeartbea
 			res = refuse(err)
 			return
 		}
+		e.consumer.times = m.timesOf(e.name)
 		if r.MemberEpoch < 0 {
 			res = ConsumerHeartbeatResult{MemberID: r.MemberID, MemberEpoch: r.MemberEpoch}
 			res.Err = e.consumer.leave(now, r.MemberID, r.InstanceID, r.MemberEpoch)

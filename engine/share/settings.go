@@ -8,9 +8,11 @@ import (
 	"time"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/engine/group"
 )
 
-// Settings are what a group can be set to, each under the name of its config.
+// Settings are what a group can be set to, each under the name of its config. They
+// are here for groups of both kinds: a name can become that of either.
 type Settings struct {
 	Session    time.Duration // share.session.timeout.ms
 	Heartbeat  time.Duration // share.heartbeat.interval.ms
@@ -20,6 +22,8 @@ type Settings struct {
 	Reset      Reset         // share.auto.offset.reset
 	Stable     bool          // share.isolation.level is read_committed
 	Renew      bool          // share.renew.acknowledge.enable
+
+	Consumer group.Times // if the group is one of consumers
 }
 
 func (s Settings) limits() limits { return limits{s.Lock, s.Deliveries, s.MaxLocks} }
@@ -67,6 +71,10 @@ func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 // bounds are Kafka's, but for the shortest lock, which is what Kafka can be set to.
 func SettingsTable() []Setting {
 	return []Setting{
+		{"consumer.heartbeat.interval.ms", "int", "5000", "How often members of a group of consumers send a heartbeat (KIP-848), in ms.",
+			whole(5000, 15000, func(s *Settings, n int64) { s.Consumer.Heartbeat = ms(n) })},
+		{"consumer.session.timeout.ms", "int", "45000", "A member of a group of consumers (KIP-848) that sends no heartbeat for so long is removed, in ms.",
+			whole(45000, 60000, func(s *Settings, n int64) { s.Consumer.Session = ms(n) })},
 		{"share.auto.offset.reset", "string", "latest", "Where the group begins in a partition: earliest, latest, or by_duration:<ISO 8601 duration> before now.", applyReset},
 		{"share.delivery.count.limit", "int", "5", "How often a record is delivered before it is archived.",
 			whole(2, 10, func(s *Settings, n int64) { s.Deliveries = int16(n) })},

@@ -118,9 +118,23 @@ func (s *Store) AlterGroup(name string, ch []ConfigChange, replace, validateOnly
 	if err == nil && !validateOnly {
 		err = s.shares.SetConfig(name, set)
 	}
+	if err == nil && !validateOnly {
+		err = s.setTimes(name)
+	}
 	var setting *share.SettingError
 	if errors.As(err, &setting) {
 		return configError(setting.Name, "%w", setting.Err)
+	}
+	return err
+}
+
+// setTimes tells the coordinator of consumers what a group is set to.
+func (s *Store) setTimes(name string) error {
+	base := s.cfg.Shares.Defaults
+	base.Consumer = group.Times{} // which stands for that coordinator's own
+	set, err := share.ParseSettings(base, s.shares.Config(name))
+	if err == nil {
+		s.groups.SetTimes(name, set.Consumer)
 	}
 	return err
 }

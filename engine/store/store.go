@@ -225,6 +225,11 @@ func Open(cfg Config) (*Store, error) {
 		s.shares, err = share.New(cfg.Shares, s.cat, sharesOf{topicsOf{s}}, s.groups)
 	}
 	if err == nil {
+		for _, name := range s.shares.Configured() {
+			err = errors.Join(err, s.setTimes(name))
+		}
+	}
+	if err == nil {
 		newID := func() (int64, error) { return s.NewProducerID(context.Background()) }
 		s.txns, err = txn.New(cfg.Transactions, s.cat, logsOf{s}, s.groups, newID)
 	}

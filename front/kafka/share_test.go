@@ -511,7 +511,7 @@ func TestGroupConfigs(t *testing.T) {
 	}
 	a.set("share.record.lock.duration.ms", "1500")
 	all := list()
-	if c := all["share.record.lock.duration.ms"]; len(all) != 8 || *c.Value != "1500" || c.Source != kmsg.ConfigSourceGroupConfig || c.ConfigType != kmsg.ConfigTypeInt {
+	if c := all["share.record.lock.duration.ms"]; len(all) != 10 || *c.Value != "1500" || c.Source != kmsg.ConfigSourceGroupConfig || c.ConfigType != kmsg.ConfigTypeInt {
 		t.Errorf("%d configs, %+v", len(all), c)
 	}
 	if c := all["share.delivery.count.limit"]; *c.Value != "5" || c.Source != kmsg.ConfigSourceDefaultConfig {
@@ -528,7 +528,7 @@ func TestGroupConfigs(t *testing.T) {
 	}
 	for _, bad := range [][2]string{
 		{"share.record.lock.duration.ms", "999"}, {"share.record.lock.duration.ms", "60001"}, {"share.auto.offset.reset", "by_duration:1h"},
-		{"share.isolation.level", "x"}, {"no.such", "1"}, {"consumer.session.timeout.ms", "45000"},
+		{"share.isolation.level", "x"}, {"no.such", "1"}, {"consumer.session.timeout.ms", "44999"},
 	} {
 		if code, text := set(kmsg.IncrementalAlterConfigOpSet, bad[0], bad[1]); code != kerr.InvalidConfig.Code || text == "" {
 			t.Errorf("%v: %d %q", bad, code, text)
