@@ -12,6 +12,7 @@ import (
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/engine/authorlog"
+	"github.com/lattice-log/lattice/storage/disk"
 	"github.com/lattice-log/lattice/storage/kv"
 )
 
@@ -81,7 +82,8 @@ func (db *DB) openState() error {
 			fits = !db.ahead()
 		}
 	}
-	if err != nil && lattice.KindOf(err) != lattice.Corrupt && lattice.KindOf(err) != lattice.Unsupported {
+	// A missing file is damage, too: what pebble renames in a power cut may lose.
+	if k := lattice.KindOf(err); err != nil && k != lattice.Corrupt && k != lattice.Unsupported && !disk.IsNotExist(err) {
 		return err
 	}
 	if err != nil || !fits {
