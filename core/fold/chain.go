@@ -3,6 +3,7 @@ package fold
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -47,16 +48,20 @@ type chain struct {
 	// entry, and those that were named before in what it follows.
 	grants    []naming
 	inherited []sigchain.Ref
-	line      bool // learned: somebody has seen something by what it follows
 
 	tip       sigchain.Link
 	time      uint64
 	effective sigchain.Link // the last entry with an effect
 	moved     uint64        // the machine's moves, at that entry
 	quiet     uint64        // what moved up to here, the chain has named
-	named     map[lattice.AuthorID][]cite
-	seen      map[state.Writer]uint64 // remembers sees
 	applied   []segment
+
+	named state.Frontier // the last entry of every other chain that it has named as a parent
+	// what the chain that it follows had named at that place: nil while its tip is
+	// still there, because then it is that chain's named.
+	taken state.Frontier
+	heirs []*chain       // those that follow c at its tip
+	seen  state.Frontier // remembers sees
 }
 
 // naming is a grant, named as a parent by entry seq.
@@ -69,21 +74,15 @@ func (n naming) compare(o naming) int {
 	return cmp.Or(cmp.Compare(n.seq, o.seq), n.grant.Compare(o.grant))
 }
 
-// cite is an entry of another chain that was named as a parent: the last one.
-type cite struct{ incarnation, seq uint64 }
-
 func (c *chain) reset() {
 	c.tip, c.time, c.effective = sigchain.Link{}, 0, sigchain.Link{}
-	c.moved, c.quiet, c.named, c.seen, c.applied = 0, 0, nil, nil, nil
+	c.moved, c.quiet, c.applied = 0, 0, nil
+	c.named, c.taken, c.heirs, c.seen = nil, nil, nil, nil
 }
 
 func (c *chain) place(seq uint64) sigchain.Place {
 	return sigchain.Place{Author: c.writer.Author, Incarnation: c.writer.Incarnation, Seq: seq}
 }
-
-// opened reports whether the chain's first entry stands before any fork, so that
-// what it says counts on every node.
-func (c *chain) opened() bool { return !c.author.frozen(c.place(1)) }
 
 func writerOf(p sigchain.Place) state.Writer {
 	return state.Writer{Author: p.Author, Incarnation: p.Incarnation}
@@ -130,6 +129,9 @@ func (m *Machine) follow(s sigchain.Signed) (*chain, error) {
 		bad = here && !id.IsZero() && id != s.Prev.ID
 		c.after, c.from = m.open(writerOf(before)), s.Prev.Seq
 		c.inherited = m.Named(before)
+		if err := m.inherit(c); err != nil {
+			return nil, err
+		}
 		m.limits(c.author)
 	case !c.author.rooted || s.Incarnation < c.author.root:
 		lowered := c.author.rooted
@@ -187,13 +189,7 @@ func (c *chain) why(seq uint64) error {
 // fork freezes an author at a place. What it had waiting there and beyond goes;
 // who waits for that goes on.
 func (m *Machine) fork(a *author, at sigchain.Place) {
-	before := a.fork
 	a.fork = at
-	for _, c := range a.chains {
-		// What others saw by a first entry that no longer counts, they did not see.
-		wasOpen := before.Seq == 0 || !(&author{fork: before}).frozen(c.place(1))
-		m.stale = m.stale || c.line && wasOpen && !c.opened()
-	}
 	m.changes.author(at.Author)
 	m.limits(a)
 	for p, w := range m.waiting.at {
@@ -214,63 +210,76 @@ func (m *Machine) name(c *chain, s sigchain.Signed) {
 			slices.SortFunc(c.grants, naming.compare)
 			m.changes.grant(c, n)
 		}
-		if w := writerOf(p.Place()); w != c.writer {
-			c.cite(p)
+		if w := writerOf(p.Place()); w != c.writer && p.Seq > c.named[w] {
+			m.settle(c)
+			if c.named == nil {
+				c.named = state.Frontier{}
+			}
+			c.named[w] = p.Seq
 			m.changes.cite(c, w)
 		}
 	}
 }
 
-// cite raises what the chain has named.
-func (c *chain) cite(p sigchain.Ref) {
-	if c.named == nil {
-		c.named = map[lattice.AuthorID][]cite{}
+// inherit gives c what the chain that it follows had named up to there.
+func (m *Machine) inherit(c *chain) error {
+	if c.from >= c.after.tip.Seq {
+		c.after.heirs = append(c.after.heirs, c)
+		return nil
 	}
-	cites := c.named[p.Author]
-	i, ok := slices.BinarySearchFunc(cites, p.Incarnation, func(x cite, n uint64) int { return cmp.Compare(x.incarnation, n) })
-	if !ok {
-		c.named[p.Author] = slices.Insert(cites, i, cite{p.Incarnation, p.Seq})
-		return
+	c.taken = state.Frontier{}
+	for seq := range c.from {
+		s, ok, err := m.entryAt(c.after.place(seq + 1))
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue // pruned
+		}
+		for _, p := range s.Parents {
+			if w := writerOf(p.Place()); w != c.after.writer {
+				c.taken[w] = max(c.taken[w], p.Seq)
+			}
+		}
 	}
-	cites[i].seq = max(cites[i].seq, p.Seq)
+	m.changes.takes(c)
+	return nil
 }
 
-// sees reports whether c's author has seen entry seq of another writer.
+// settle gives those that follow c where it is what it has named up to here,
+// before it names more.
+func (m *Machine) settle(c *chain) {
+	for _, h := range c.heirs {
+		h.taken = make(state.Frontier, len(c.named))
+		maps.Copy(h.taken, c.named)
+		m.changes.takes(h)
+	}
+	c.heirs = nil
+}
+
+// sees reports whether c's author has seen entry seq of another writer: c has
+// named it, or one after it, as a parent, or it stands before c, or had been
+// seen there.
 func (m *Machine) sees(c *chain, w state.Writer, seq uint64) bool {
 	if seq <= c.seen[w] {
 		return true
 	}
-	up := uint64(0)
-	for _, x := range c.named[w.Author] {
-		if x.incarnation == w.Incarnation {
-			up = max(up, x.seq)
-		} else if other := m.chains[state.Writer{Author: w.Author, Incarnation: x.incarnation}]; other != nil {
-			up = max(up, m.follows(other, w.Incarnation))
+	up := c.named[w]
+	for at := c; at.after != nil; at = at.after {
+		if at.after.writer == w {
+			up = max(up, at.from)
+		}
+		if at.taken != nil {
+			up = max(up, at.taken[w])
+		} else {
+			up = max(up, at.after.named[w])
 		}
 	}
-	if w.Author == c.writer.Author {
-		up = max(up, m.follows(c, w.Incarnation))
-	}
 	if c.seen == nil {
-		c.seen = map[state.Writer]uint64{}
+		c.seen = state.Frontier{}
 	}
 	c.seen[w] = up
 	return seq <= up
-}
-
-// follows returns up to where an earlier incarnation of the author stands before
-// c, by what each one's first entry follows; 0: not at all.
-func (m *Machine) follows(c *chain, incarnation uint64) uint64 {
-	for at := c; at.writer.Incarnation > incarnation && at.opened() && at.after != nil; at = at.after {
-		if !at.line {
-			at.line = true
-			m.changes.chain(at)
-		}
-		if at.after.writer.Incarnation == incarnation {
-			return at.from
-		}
-	}
-	return 0
 }
 
 // Valid implements roster.History.
@@ -309,7 +318,7 @@ func (m *Machine) Frontier() state.Frontier {
 		n := c.tip.Seq
 		if c.author.frozen(c.place(n)) {
 			n = 0
-			if c.opened() {
+			if c.writer.Incarnation == c.author.fork.Incarnation {
 				n = c.author.fork.Seq - 1
 			}
 		}

@@ -15,7 +15,8 @@
 // when something has entered in the place of each of its parents, and when its
 // time is not too far ahead of the wall clock. Until then it waits, with all that
 // depends on it. Places count here and not ids, so a parent that names the other
-// branch of a forked log stalls nobody. An entry with an operation of a kind or
+// branch of a forked log stalls nobody; in the place of a parent beyond a fork
+// counts the last entry before the fork. An entry with an operation of a kind or
 // version that is not known here waits as well, for a newer program: passing over
 // it would come to another state.
 //
@@ -30,8 +31,9 @@
 //     earlier beginning;
 //   - if its author had no right to one of its operations (core/roster);
 //   - if an operation is malformed, or names what its author had not seen
-//     (core/state). An author has seen what its chain has named as parents,
-//     what stands before that in its chain, and in the chains which that follows.
+//     (core/state). An author has seen what stands before in its own chain and
+//     in those that it follows, what those have named as parents, and what
+//     stands before that in the same chain.
 //
 // A void entry has no effect, but it has entered: who has it as a parent goes on.
 // Who enters depends on nothing of the fourth and fifth points, so that a
@@ -54,8 +56,8 @@
 //  1. Make an entry durable before it is offered.
 //  2. Apply what comes out, in order, in one step with the records of Changes.
 //  3. Keep both entries of a fork for ever: they are the proof, also for others.
-//  4. After a restart, Restore, and offer what the logs hold beyond the tips and
-//     what is kept of forks.
+//  4. After a restart, Restore, and offer what the logs hold beyond the tips. If
+//     the records are lost, begin with New, and with the forks that are kept.
 //  5. Call Advance now and then, while something is held.
 //
 // After an error that is not a refusal the machine cannot be used: restore another.
@@ -94,9 +96,9 @@ type Config struct {
 	Limits  Limits
 	// MaxDriftMs is how far ahead of the wall clock an entry may be, in milliseconds.
 	MaxDriftMs int64
-	// IDs returns the id of the entry that the log has in a place below its chain's
-	// tip, where one was offered before; false when the log no longer holds it.
-	IDs func(sigchain.Place) (lattice.Hash, bool, error)
+	// Entry returns the entry that came out for a place, before this call; false
+	// when the log no longer holds it.
+	Entry func(sigchain.Place) (sigchain.Signed, bool, error)
 }
 
 // Limits bounds what waits. An author's share keeps one that names what never
@@ -216,6 +218,25 @@ func (m *Machine) Offer(s sigchain.Signed, nowMs int64) (Effects, error) {
 	return m.finish(Entered, nil)
 }
 
+// Forked takes the proof that an author signed two entries for one place, whose
+// signatures were checked: as it was kept, or as a log found it. Wraps ErrForeign
+// when it is none.
+func (m *Machine) Forked(one, other sigchain.Signed) (Effects, error) {
+	switch {
+	case m.failed != nil:
+		return Effects{}, m.failed
+	case one.Home() != m.store || one.Seq == 0 || !sigchain.Equivocation(one, other):
+		return Effects{}, fmt.Errorf("entries %s and %s of %s are no fork: %w", one.ID.Short(), other.ID.Short(), one.Author.Short(), ErrForeign)
+	}
+	at := one.Ref().Place()
+	a := m.author(one.Author)
+	if a.frozen(at) {
+		return m.effects(Known, nil), nil
+	}
+	m.fork(a, at)
+	return m.finish(Dropped, &Fork{one, other.ID})
+}
+
 // Advance lets in what the clock held, now that the wall clock says nowMs.
 func (m *Machine) Advance(nowMs int64) (Effects, error) {
 	if m.failed != nil {
@@ -261,11 +282,23 @@ func (m *Machine) idAt(at sigchain.Place) (lattice.Hash, bool, error) {
 	case at.Seq == c.tip.Seq:
 		return c.tip.ID, true, nil
 	}
-	id, _, err := m.config.IDs(at)
-	if err != nil {
-		return id, false, fmt.Errorf("look up entry %s: %w", at, err)
+	s, _, err := m.entryAt(at)
+	return s.ID, true, err
+}
+
+// entryAt returns the entry that came out for a place; false when the log no
+// longer holds it.
+func (m *Machine) entryAt(at sigchain.Place) (sigchain.Signed, bool, error) {
+	for _, f := range m.out {
+		if f.Entry.Ref().Place() == at {
+			return f.Entry, true, nil
+		}
 	}
-	return id, true, nil
+	s, ok, err := m.config.Entry(at)
+	if err != nil {
+		return s, false, fmt.Errorf("look up entry %s: %w", at, err)
+	}
+	return s, ok, nil
 }
 
 // finish lets in all that was made ready.

@@ -9,23 +9,19 @@ import (
 
 // Parents returns what the next entry of a writer's chain has to name as parents,
 // ascending, so that its author may say something about all that is folded: the
-// last entry with an effect of every other chain that has moved on since the
-// chain named it, and grants to the author that the chain has not named. A
-// chain is named by the last one of its author that follows it. For a chain
-// that has no entry yet, prev is what its first entry will follow.
+// last entry with an effect of every other chain of which the author has not
+// seen it, and grants to the author that it has not named. For a chain that has
+// no entry yet, prev is what its first entry will follow.
 func (m *Machine) Parents(own state.Writer, prev sigchain.Link) []sigchain.Ref {
 	c := m.chains[own]
 	if c == nil || c.tip.IsZero() {
 		c = m.prospect(own, prev)
 	}
 	var refs []sigchain.Ref
-	for _, a := range m.authors {
-		var chosen []*chain
-		for _, x := range slices.Backward(a.chains) {
-			if x.moved > c.quiet && x.writer != own && m.toName(c, x, chosen) {
-				chosen = append(chosen, x)
-				refs = append(refs, x.ref())
-			}
+	for _, x := range m.chains {
+		seq := x.effective.Seq
+		if x.moved > c.quiet && x.writer != own && !x.author.frozen(x.place(seq)) && !m.sees(c, x.writer, seq) {
+			refs = append(refs, sigchain.Ref{Author: x.writer.Author, Link: x.effective})
 		}
 	}
 	if len(refs) == 0 {
@@ -50,20 +46,9 @@ func (m *Machine) prospect(own state.Writer, prev sigchain.Link) *chain {
 	if !prev.IsZero() {
 		before := sigchain.Ref{Author: own.Author, Link: prev}.Place()
 		c.after, c.from, c.inherited = m.chains[writerOf(before)], prev.Seq, m.Named(before)
+		if c.after != nil && c.after.tip.Seq > prev.Seq {
+			c.taken = state.Frontier{} // it is a copy's: to name what was named before does no harm
+		}
 	}
 	return c
-}
-
-// toName reports whether c has yet to name x, when it will name the chosen ones.
-func (m *Machine) toName(c, x *chain, chosen []*chain) bool {
-	seq := x.effective.Seq
-	if seq == 0 || x.author.frozen(x.place(seq)) || m.sees(c, x.writer, seq) {
-		return false
-	}
-	return !slices.ContainsFunc(chosen, func(y *chain) bool { return m.follows(y, x.writer.Incarnation) >= seq })
-}
-
-// ref names the last entry of a chain that has an effect.
-func (c *chain) ref() sigchain.Ref {
-	return sigchain.Ref{Author: c.writer.Author, Link: c.effective}
 }

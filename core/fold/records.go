@@ -20,7 +20,7 @@ import (
 //	key                                    value after the version
 //	"a" author                             flags u8 (1 forked, 2 rooted), fork
 //	                                       incarnation and sequence u64, root u64
-//	"c" writer                             flags u8 (1 follows, 2 line), tip
+//	"c" writer                             flags u8 (1 follows, 2 has taken), tip
 //	                                       sequence u64 and id 32, time u64, last
 //	                                       with an effect: sequence u64 and id 32,
 //	                                       what it follows: incarnation and
@@ -31,6 +31,8 @@ import (
 //	    incarnation, sequence, id 32
 //	"m"                                    u8: 1 if a rebuild is due
 //	"n" writer, other writer               sequence u64: the last that was named
+//	"t" writer, other writer               sequence u64: the last that the chain
+//	                                       which it follows had named, if taken
 //	"s" writer, sequence u64               role u8: folded with it from there on
 //
 // A writer is author 32, incarnation u64.
@@ -44,12 +46,13 @@ const (
 	tagMachine = 'm'
 	tagCite    = 'n'
 	tagSegment = 's'
+	tagTaken   = 't'
 
 	writerSize = 32 + 8
 	refSize    = writerSize + 8 + 32
 
 	flagForked, flagRooted = 1, 2
-	flagFollows, flagLine  = 1, 2
+	flagFollows, flagTaken = 1, 2
 )
 
 // ErrRecord means a record that Changes never returned. Kind Corrupt.
@@ -65,6 +68,7 @@ type changes struct {
 	authors  map[lattice.AuthorID]struct{}
 	chains   map[*chain]struct{}
 	cites    map[citeKey]struct{}
+	taken    map[*chain]struct{}
 	entries  map[sigchain.Ref]struct{}
 	grants   []Record
 	segments []Record
@@ -85,6 +89,7 @@ func mark[K comparable](set *map[K]struct{}, k K) {
 func (x *changes) author(id lattice.AuthorID)    { mark(&x.authors, id) }
 func (x *changes) chain(c *chain)                { mark(&x.chains, c) }
 func (x *changes) cite(c *chain, w state.Writer) { mark(&x.cites, citeKey{c, w}) }
+func (x *changes) takes(c *chain)                { mark(&x.taken, c); mark(&x.chains, c) }
 func (x *changes) entry(at sigchain.Ref)         { mark(&x.entries, at) }
 func (x *changes) grant(c *chain, n naming)      { x.grants = append(x.grants, n.record(c)) }
 func (x *changes) segment(c *chain, s segment)   { x.segments = append(x.segments, s.record(c)) }
@@ -117,7 +122,12 @@ func (m *Machine) Changes() []Record {
 		out = append(out, c.record())
 	}
 	for k := range x.cites {
-		out = append(out, k.c.citeRecord(k.w))
+		out = append(out, cited(tagCite, k.c.writer, k.w, k.c.named[k.w]))
+	}
+	for c := range x.taken {
+		for w, seq := range c.taken {
+			out = append(out, cited(tagTaken, c.writer, w, seq))
+		}
 	}
 	for at := range x.entries {
 		out = append(out, m.entryRecord(at))
@@ -133,17 +143,22 @@ func (m *Machine) records(yield func(Record) bool) {
 	more := yield(m.record())
 	emit := func(r Record) { more = more && yield(r) }
 	for id, a := range m.authors {
-		emit(a.record(id))
+		if a.fork.Seq != 0 || a.rooted {
+			emit(a.record(id))
+		}
 	}
 	for e := range m.roster.Entries {
 		emit(m.entryRecord(e.At))
 	}
 	for _, c := range m.chains {
-		emit(c.record())
-		for id, cites := range c.named {
-			for _, x := range cites {
-				emit(c.citeRecord(state.Writer{Author: id, Incarnation: x.incarnation}))
-			}
+		if c.tip.Seq > 0 || c.after != nil || c.broken != 0 {
+			emit(c.record())
+		}
+		for w, seq := range c.named {
+			emit(cited(tagCite, c.writer, w, seq))
+		}
+		for w, seq := range c.taken {
+			emit(cited(tagTaken, c.writer, w, seq))
 		}
 		for _, n := range c.grants {
 			emit(n.record(c))
@@ -182,8 +197,8 @@ func (c *chain) record() Record {
 	if c.after != nil {
 		flags, after = flags|flagFollows, c.after.writer.Incarnation
 	}
-	if c.line {
-		flags |= flagLine
+	if c.taken != nil {
+		flags |= flagTaken
 	}
 	v := append(newRecord(1+8+32+8+8+32+8+8+8), flags)
 	v = append(binary.BigEndian.AppendUint64(v, c.tip.Seq), c.tip.ID[:]...)
@@ -195,14 +210,8 @@ func (c *chain) record() Record {
 	return Record{key(tagChain, c.writer, 0), v}
 }
 
-func (c *chain) citeRecord(w state.Writer) Record {
-	seq := uint64(0)
-	for _, x := range c.named[w.Author] {
-		if x.incarnation == w.Incarnation {
-			seq = x.seq
-		}
-	}
-	return Record{appendWriter(key(tagCite, c.writer, writerSize), w), binary.BigEndian.AppendUint64(newRecord(8), seq)}
+func cited(tag byte, by, w state.Writer, seq uint64) Record {
+	return Record{appendWriter(key(tag, by, writerSize), w), binary.BigEndian.AppendUint64(newRecord(8), seq)}
 }
 
 func (n naming) record(c *chain) Record {
@@ -259,6 +268,9 @@ func Restore(c Config, records iter.Seq[Record]) (*Machine, error) {
 			if c.after != nil {
 				c.inherited = m.Named(c.after.place(c.from))
 			}
+			if c.after != nil && c.taken == nil {
+				c.after.heirs = append(c.after.heirs, c)
+			}
 			if c.effective.Seq > 0 {
 				c.moved = m.moves
 			}
@@ -299,8 +311,11 @@ func (m *Machine) restore(r Record) error {
 	case tagMachine:
 		m.stale = v.u8() == 1
 	case tagCite:
-		c, w := m.open(k.writer()), k.writer()
-		c.cite(sigchain.Ref{Author: w.Author, Link: sigchain.Link{Incarnation: w.Incarnation, Seq: v.u64()}})
+		c := m.open(k.writer())
+		raise(&c.named, k.writer(), v.u64())
+	case tagTaken:
+		c := m.open(k.writer())
+		raise(&c.taken, k.writer(), v.u64())
 	case tagSegment:
 		c := m.open(k.writer())
 		c.applied = append(c.applied, segment{k.u64(), roster.Role(v.u8())})
@@ -313,6 +328,13 @@ func (m *Machine) restore(r Record) error {
 	return err
 }
 
+func raise(f *state.Frontier, w state.Writer, seq uint64) {
+	if *f == nil {
+		*f = state.Frontier{}
+	}
+	(*f)[w] = seq
+}
+
 func (m *Machine) restoreChain(w state.Writer, v *fields) {
 	c := m.open(w)
 	flags := v.u8()
@@ -320,7 +342,10 @@ func (m *Machine) restoreChain(w state.Writer, v *fields) {
 	c.time = v.u64()
 	c.effective = sigchain.Link{Incarnation: w.Incarnation, Seq: v.u64(), ID: lattice.Hash(v.take(32))}
 	after := v.u64()
-	c.from, c.broken, c.line = v.u64(), v.u64(), flags&flagLine != 0
+	c.from, c.broken = v.u64(), v.u64()
+	if flags&flagTaken != 0 && c.taken == nil {
+		c.taken = state.Frontier{}
+	}
 	if flags&flagFollows != 0 {
 		v.bad = v.bad || after >= w.Incarnation
 		if !v.bad {

@@ -116,8 +116,9 @@ func TestCutOfAnAdmin(t *testing.T) {
 }
 
 // TestUnseen: an operation that names what its author had not seen makes its
-// entry void; what is named by parents, own or of earlier entries, by what stands
-// before them, and by what their chains follow, has been seen.
+// entry void. Seen is what is named as a parent, here or before, with what stands
+// before that in the same chain; what stands before the entry in its author's
+// chains, and what that had named.
 func TestUnseen(t *testing.T) {
 	sc := newScene(t)
 	store := sc.genesis.Home()
@@ -125,15 +126,18 @@ func TestUnseen(t *testing.T) {
 	a2 := first(t, "ann", store, 2, a.Link(), nil, set(t, "ann", 2, "l", "3"))
 	a3 := first(t, "ann", store, 3, a2.Link(), nil, set(t, "ann", 3, "k", "own", dotOf(a, 0)))
 	unseen := after(t, "bob", sc.bob, nil, set(t, "bob", 1, "x", "b", dotOf(a, 0)))
-	byParent := after(t, "bob", unseen, []sigchain.Signed{a2}, set(t, "bob", 1, "x", "b", dotOf(a, 1), dotOf(a2, 0)))
+	byParent := after(t, "bob", unseen, []sigchain.Signed{a, a2}, set(t, "bob", 1, "x", "b", dotOf(a, 1), dotOf(a2, 0)))
 	later := after(t, "bob", byParent, nil, set(t, "bob", 1, "x", "b2", dotOf(a, 1), dotOf(byParent, 0)))
+	byLine := first(t, "bob", store, 2, later.Link(), nil, set(t, "bob", 2, "x", "b3", dotOf(a, 0), dotOf(a2, 0), dotOf(later, 0)))
+	copied := first(t, "bob", store, 3, unseen.Link(), nil, set(t, "bob", 3, "x", "b4", dotOf(a, 0)))
 	beyond := after(t, "bob", later, nil, set(t, "bob", 1, "y", "b3", dotOf(a3, 0)))
+	byChain := after(t, "bob", beyond, []sigchain.Signed{a3}, set(t, "bob", 1, "y", "b3", dotOf(a3, 0)))
 	bySelf := after(t, "eve", sc.eve, nil, set(t, "eve", 1, "y", "e", state.Dot{Writer: dotOf(sc.eve, 0).Writer, Seq: 2}))
 	tooFar := after(t, "eve", bySelf, []sigchain.Signed{a}, set(t, "eve", 1, "y", "e", dotOf(a2, 0)))
 	sc.agree(t, []sigchain.Signed{a, a2, a3, unseen, byParent}, func(r *replica) {
-		r.offer(later, beyond, bySelf, tooFar)
-		r.wantEffect(a, a2, a3, byParent, later)
-		for _, s := range []sigchain.Signed{unseen, beyond, bySelf, tooFar} {
+		r.offer(later, byLine, beyond, copied, bySelf, tooFar, byChain)
+		r.wantEffect(a, a2, a3, byParent, later, byLine, byChain)
+		for _, s := range []sigchain.Signed{unseen, beyond, copied, bySelf, tooFar} {
 			r.wantVoid(s, ErrUnseen)
 		}
 		if r.rebuilt != 0 {
@@ -188,8 +192,7 @@ func TestManyParents(t *testing.T) {
 	}
 }
 
-// TestParents: what an author is told to name is what has moved, by the last chain
-// that stands for those before, and grants.
+// TestParents: what an author is told to name is what has moved, and grants.
 func TestParents(t *testing.T) {
 	sc := newScene(t)
 	store := sc.genesis.Home()
@@ -213,23 +216,26 @@ func TestParents(t *testing.T) {
 	r.offer(bob2)
 	ask("ann", 1, sigchain.Link{}, bob2)
 	r.offer(bob3)
-	ask("ann", 1, sigchain.Link{}, bob3)
-	ask("ann", 7, a.Link(), sc.grants, bob3, sc.eve)
-	ask("bob", 4, bob3.Link(), a, sc.grants, sc.eve)
-	ask("bob", 4, sc.bob.Link(), a, sc.grants, sc.eve, bob3)
+	ask("ann", 1, sigchain.Link{}, bob2, bob3)
+	ask("ann", 7, a.Link(), bob2, bob3)
+	ask("ann", 7, sc.ann.Link(), sc.grants, sc.bob, bob2, bob3, sc.eve, a)
+	ask("bob", 4, bob3.Link(), a, sc.eve)
+	ask("bob", 4, sc.bob.Link(), a, sc.eve, bob2, bob3)
 	void := after(t, "eve", sc.eve, nil, grant(t, "zoe", roster.Writer))
 	r.offer(void)
 	r.wantVoid(void, ErrRights)
-	ask("ann", 1, sigchain.Link{}, bob3)
+	ask("ann", 1, sigchain.Link{}, bob2, bob3)
 	grants := after(t, "olga", sc.grants, nil, grant(t, "ann", roster.Admin))
 	more := after(t, "olga", grants, nil)
 	r.offer(grants, more)
-	ask("ann", 1, sigchain.Link{}, bob3, grants, more)
-	r.offer(after(t, "ann", a, []sigchain.Signed{bob3, grants, more}))
+	ask("ann", 1, sigchain.Link{}, bob2, bob3, grants, more)
+	r.offer(after(t, "ann", a, []sigchain.Signed{bob2, bob3, grants, more}))
 	ask("ann", 1, sigchain.Link{})
 	r.restart()
 	ask("ann", 1, sigchain.Link{})
+	ask("ann", 7, r.last("ann", 1).Link())
 	ask("bob", 2, sigchain.Link{}, r.last("ann", 1), bob3, sc.eve, more)
+	ask("bob", 3, sigchain.Link{}, r.last("ann", 1), sc.eve, more)
 }
 
 // last returns the last entry of a chain that was offered.
@@ -249,7 +255,7 @@ func TestStoreFails(t *testing.T) {
 	r := sc.replica(t)
 	r.offer(after(t, "ann", sc.ann, nil))
 	broken := errors.New("broken")
-	r.m.config.IDs = func(sigchain.Place) (lattice.Hash, bool, error) { return lattice.Hash{}, false, broken }
+	r.m.config.Entry = func(sigchain.Place) (sigchain.Signed, bool, error) { return sigchain.Signed{}, false, broken }
 	if _, err := r.m.Offer(sc.ann, r.now); !errors.Is(err, broken) {
 		t.Fatal(err)
 	}
@@ -268,7 +274,7 @@ func TestPruned(t *testing.T) {
 	r := sc.replica(t)
 	a := after(t, "ann", sc.ann, nil)
 	r.offer(a)
-	r.m.config.IDs = func(sigchain.Place) (lattice.Hash, bool, error) { return lattice.Hash{}, false, nil }
+	r.m.config.Entry = func(sigchain.Place) (sigchain.Signed, bool, error) { return sigchain.Signed{}, false, nil }
 	if got := r.offer(first(t, "ann", sc.genesis.Home(), 1, sigchain.Link{}, nil, set(t, "ann", 1, "k", "v"))); got != Known {
 		t.Error(got)
 	}

@@ -59,7 +59,7 @@ func (w *waiter) need(i int) sigchain.Place {
 // there once stays, so each need is looked at until then only.
 func (m *Machine) ready(w *waiter) bool {
 	for ; w.step <= len(w.entry.Parents); w.step++ {
-		if p := w.need(w.step); p.Seq != 0 && !m.entered(p) {
+		if p := m.before(w.need(w.step)); p.Seq != 0 && !m.entered(p) {
 			w.why, w.on = missing, p
 			return false
 		}
@@ -75,13 +75,24 @@ func (m *Machine) ready(w *waiter) bool {
 	return !w.ops.unknown
 }
 
-// entered reports whether something has entered in a place, or never will.
+// entered reports whether something has entered in a place.
 func (m *Machine) entered(p sigchain.Place) bool {
-	if c := m.chains[writerOf(p)]; c != nil && p.Seq <= c.tip.Seq {
-		return true
-	}
+	c := m.chains[writerOf(p)]
+	return c != nil && p.Seq <= c.tip.Seq
+}
+
+// before returns p, or, when that is frozen, the last place of its chain before
+// the fork; zero when there is none.
+func (m *Machine) before(p sigchain.Place) sigchain.Place {
 	a := m.authors[p.Author]
-	return a != nil && a.frozen(p)
+	switch {
+	case a == nil || !a.frozen(p):
+		return p
+	case p.Incarnation > a.fork.Incarnation:
+		return sigchain.Place{}
+	}
+	p.Seq = a.fork.Seq - 1
+	return p
 }
 
 // wait takes w into the waiting set. Wraps ErrFull.
@@ -143,12 +154,17 @@ func (w *waiting) wake(p sigchain.Place) {
 	}
 }
 
-// wakeAll is wake for every place of which is reports true.
+// wakeAll is wake for every place of which is reports true, in order.
 func (w *waiting) wakeAll(is func(sigchain.Place) bool) {
+	var all []sigchain.Place
 	for p := range w.on {
 		if is(p) {
-			w.wake(p)
+			all = append(all, p)
 		}
+	}
+	slices.SortFunc(all, sigchain.Place.Compare)
+	for _, p := range all {
+		w.wake(p)
 	}
 }
 

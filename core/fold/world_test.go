@@ -2,6 +2,7 @@ package fold
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -137,12 +138,12 @@ func newReplica(t rapid.TB, genesis sigchain.Signed) *replica {
 	r.config = Config{
 		Genesis: genesis, MaxDriftMs: driftMs,
 		Limits: Limits{Entries: 1000, Bytes: 1 << 20, AuthorEntries: 500, AuthorBytes: 1 << 19},
-		IDs: func(p sigchain.Place) (lattice.Hash, bool, error) {
-			i := slices.IndexFunc(r.log, func(s sigchain.Signed) bool { return s.Ref().Place() == p })
+		Entry: func(p sigchain.Place) (sigchain.Signed, bool, error) {
+			i := slices.IndexFunc(r.log, func(s sigchain.Signed) bool { return s.ID == r.entered[p] })
 			if i < 0 {
-				t.Fatalf("asked for %s, which was not offered", p)
+				t.Fatalf("asked for %s, which has not come out", p)
 			}
-			return r.log[i].ID, true, nil
+			return r.log[i], true, nil
 		},
 	}
 	m, err := New(r.config)
@@ -229,12 +230,20 @@ func (r *replica) rebuild() {
 }
 
 func (r *replica) reoffer() {
-	for _, s := range r.log {
-		e, err := r.m.Offer(s, r.now)
-		if err != nil {
-			r.t.Fatal(err)
+	left := r.log
+	for progress := true; progress && len(left) > 0; {
+		var again []sigchain.Signed
+		for _, s := range left {
+			e, err := r.m.Offer(s, r.now)
+			if errors.Is(err, ErrFull) {
+				again = append(again, s)
+			} else if err != nil {
+				r.t.Fatal(err)
+			}
+			r.apply(e)
 		}
-		r.apply(e)
+		progress = len(again) < len(left)
+		left = again
 	}
 }
 
