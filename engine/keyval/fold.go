@@ -21,21 +21,21 @@ func (db *DB) foldConfig() fold.Config {
 		Genesis:    db.o.Genesis,
 		Limits:     fold.Limits{Entries: most / 512, Bytes: most, AuthorEntries: most / 2048, AuthorBytes: max(most/4, sigchain.MaxSize)},
 		MaxDriftMs: db.o.MaxDrift.Milliseconds(),
-		IDs:        db.idAt,
+		Entry:      db.entryAt,
 	}
 }
 
-// idAt returns the id of an entry in a log; false when it is not there any more.
-func (db *DB) idAt(p sigchain.Place) (lattice.Hash, bool, error) {
+// entryAt returns the entry in a place of a log; false when it is not there any more.
+func (db *DB) entryAt(p sigchain.Place) (sigchain.Signed, bool, error) {
 	l := db.logs.get(state.Writer{Author: p.Author, Incarnation: p.Incarnation})
 	if l == nil {
-		return lattice.Hash{}, false, nil
+		return sigchain.Signed{}, false, nil
 	}
 	e, err := l.Read(p.Seq)
 	if k := lattice.KindOf(err); err != nil && (k == lattice.OutOfRange || k == lattice.NotYet) {
-		return lattice.Hash{}, false, nil
+		return sigchain.Signed{}, false, nil
 	}
-	return e.ID, err == nil, err
+	return e, err == nil, err
 }
 
 func (db *DB) nowMs() int64 { return db.o.Clock.Now().UnixMilli() }

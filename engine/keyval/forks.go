@@ -76,17 +76,34 @@ func (db *DB) Forks(yield func(sigchain.Signed) error) error {
 	return nil
 }
 
-// offerForks offers the machine what is kept of forks. It finds each where the
-// other entry of its place has been offered.
+// offerForks gives the machine what is kept of forks. An entry that is alone, by a
+// crash between the two, finds the other one of its place in the log.
 func (db *DB) offerForks() error {
-	return db.Forks(func(s sigchain.Signed) error {
-		eff, err := db.machine.Offer(s, db.nowMs())
-		if errors.Is(err, fold.ErrFull) {
-			return nil // found again when the log's entry is offered
+	alone := map[sigchain.Place]sigchain.Signed{}
+	err := db.Forks(func(s sigchain.Signed) error {
+		at := s.Ref().Place()
+		one, ok := alone[at]
+		if !ok {
+			alone[at] = s
+			return nil
 		}
+		delete(alone, at)
+		eff, err := db.machine.Forked(one, s)
 		if err != nil {
 			return err
 		}
 		return db.applyAll(eff, lattice.Hash{})
 	})
+	for _, s := range alone {
+		if err != nil {
+			break
+		}
+		var eff fold.Effects
+		if eff, err = db.machine.Offer(s, db.nowMs()); errors.Is(err, fold.ErrFull) {
+			err = nil // found again when the log's entry is offered
+		} else if err == nil {
+			err = db.applyAll(eff, lattice.Hash{})
+		}
+	}
+	return err
 }
