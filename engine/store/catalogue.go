@@ -36,6 +36,11 @@ type Catalogue interface {
 	Dropped(yield func(lattice.TopicID) error) error
 	// Forget removes all that is known of a dropped topic's partitions.
 	Forget(id lattice.TopicID) error
+	// LoadScram, PutScram and DeleteScram keep users' credentials. DeleteScram wraps
+	// ErrNoCredential.
+	LoadScram(yield func(ScramCredential) error) error
+	PutScram(c ScramCredential) error
+	DeleteScram(user string, m ScramMechanism) error
 	// Meta returns what belongs to a partition.
 	Meta(tp lattice.TopicPartition) partition.Meta
 	// Reserve returns the first of n numbers that were never returned before, for
@@ -68,6 +73,7 @@ const (
 	keyTxn      = 'x' // x | transactional id      -> txn.Transaction
 	keyShare    = 'w' // w | group.Key             -> share.State
 	keyGroup    = 'n' // n | name of a group       -> its configs, JSON after a version byte
+	keyScram    = 'u' // u | mechanism u8, user    -> ScramCredential
 	keyCounter  = 'c' // c                         -> u64, producer ids handed out
 	keyClock    = 'h' // h                         -> u64, bound of the hybrid clock
 	keyGrant    = 'g' // g | topic, partition, term -> signed grant

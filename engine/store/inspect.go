@@ -117,6 +117,8 @@ func DecodeRecord(key, value []byte) (any, error) {
 	case keyGroup:
 		set, err := decodeGroupConfig(string(rest), value)
 		return GroupConfigRecord{string(rest), set}, err
+	case keyScram:
+		return decodeScram(rest, value)
 	case keyMoved:
 		if len(rest) != 0 || len(value) != 0 {
 			return nil, badRecord(key, "no mark")
