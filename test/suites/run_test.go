@@ -143,6 +143,8 @@ func (r *run) try(t *testing.T, test string) map[string]outcome {
 		fmt.Fprintf(&printed, "\n[%v]\n", ended)
 	}
 	fmt.Fprintf(&printed, "\n[the node:]\n%s", n.Log())
+	n.Stop(t)
+	verify(t, r.bin, data)
 	out := filepath.Join(r.dir, "out")
 	if err := os.MkdirAll(out, 0o755); err == nil {
 		err = os.WriteFile(filepath.Join(out, test+".log"), printed.Bytes(), 0o644)
@@ -155,6 +157,14 @@ func (r *run) try(t *testing.T, test string) map[string]outcome {
 		got[test] = fails
 	}
 	return got
+}
+
+// verify fails our own test when what the node leaves behind is not sound.
+func verify(t *testing.T, bin, data string) {
+	t.Helper()
+	if out, err := exec.Command(bin, "verify", "--data", data).CombinedOutput(); err != nil {
+		t.Errorf("lattice verify: %v\n%s", err, out)
+	}
 }
 
 // within runs a command for that long at most.
