@@ -136,34 +136,6 @@ func (db *DB) Update(f func(*Tx) error) (Ticket, error) {
 	return Ticket{db.building}, nil
 }
 
-// Issue makes an entry of one operation that is none of state's, alone, and
-// returns it when it is durable: for those whose entry's id names something.
-func (db *DB) Issue(ctx context.Context, op sigchain.Op) (sigchain.Signed, error) {
-	db.mu.Lock()
-	err := db.admit()
-	if err == nil && db.building != nil {
-		db.queue = append(db.queue, db.building)
-		db.building = nil
-	}
-	if err == nil {
-		err = db.openGroup()
-	}
-	if err != nil {
-		db.mu.Unlock()
-		return sigchain.Signed{}, err
-	}
-	g := db.building
-	g.ops, g.bytes = append(g.ops, op), opOverhead+len(op.Body)
-	db.queue = append(db.queue, g)
-	db.building = nil
-	db.mu.Unlock()
-	db.kick()
-	if err := (Ticket{g}).Wait(ctx); err != nil {
-		return sigchain.Signed{}, err
-	}
-	return g.entry, nil
-}
-
 // admit waits until there is room for an update, or says why there is none.
 func (db *DB) admit() error {
 	for {

@@ -207,11 +207,27 @@ func (db *DB) Close() error {
 	undecided := db.building != nil || db.writing != nil || len(db.queue) > 0
 	db.queue, db.writing, db.building = nil, nil, nil
 	var err error
-	if !undecided && db.broken == nil && db.stalled == nil && len(db.t.dirty) > 0 {
-		err = db.writeRound(db.takeRound(nil))
+	if !undecided && db.broken == nil && db.stalled == nil {
+		err = db.writeRest()
 	}
 	db.mu.Unlock()
 	return errors.Join(err, db.kv.Close(), db.logs.close())
+}
+
+// writeRest writes what the fold database does not hold: first the round that
+// nobody wrote, because Run never ran, without which the next one is a hole.
+func (db *DB) writeRest() error {
+	if r := db.flying; r != nil {
+		if err := db.writeRound(r); err != nil {
+			return err
+		}
+		db.t.written(r)
+		db.flying = nil
+	}
+	if len(db.t.dirty) == 0 {
+		return nil
+	}
+	return db.writeRound(db.takeRound(nil))
 }
 
 // Writer returns this node's writer in this incarnation.
