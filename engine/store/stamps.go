@@ -32,8 +32,15 @@ type clockBounds interface {
 	PutClockBound(bound uint64) error
 }
 
-// stampsAhead is how much of the clock is reserved at a time.
-const stampsAhead = 10 * time.Minute
+const (
+	// stampsAhead is how much of the clock is reserved at a time, and so how far
+	// ahead of the wall clock a start finds itself: much less than the drift at which
+	// everybody, this node too, refuses an entry.
+	stampsAhead = 10 * time.Second
+	// stampsMore is what is reserved while the clock is ahead of the wall clock
+	// already. Each start would else add its stampsAhead to that of the one before.
+	stampsMore = 10 * time.Millisecond
+)
 
 func newStamps(wall tick.Clock, cat clockBounds, last uint64) (*stamps, error) {
 	bound, err := cat.ClockBound()
@@ -51,7 +58,11 @@ func (s *stamps) next() (uint64, error) {
 	now := s.wall.Now().UnixMilli()
 	t, err := s.c.Tick(now, -1)
 	if errors.Is(err, clock.ErrBound) {
-		bound, rerr := s.c.Reserve(now, stampsAhead.Milliseconds())
+		ahead := stampsAhead
+		if s.c.Last.Milli() > now {
+			ahead = stampsMore
+		}
+		bound, rerr := s.c.Reserve(now, ahead.Milliseconds())
 		if rerr != nil {
 			return 0, rerr
 		}

@@ -77,7 +77,12 @@ func live(t *testing.T, bin string, rng *rand.Rand, n int) {
 	node := up()
 	w := newWorld(t, at)
 	w.createTopics(t)
+	var commits int64 // in the first half
+	var made int
 	for round := range n {
+		if round == n/2 {
+			commits, made = w.commits.Load(), w.catalogue.made
+		}
 		if round > 0 {
 			node = up()
 			w.check(t)
@@ -103,6 +108,10 @@ func live(t *testing.T, bin string, rng *rand.Rand, n int) {
 		w.count(), w.commits.Load(), w.catalogue.made, w.catalogue.deleted, n)
 	if w.count() < int64(n) {
 		t.Errorf("only %d records were acknowledged: the test tested nothing", w.count())
+	}
+	if n >= 6 && (w.commits.Load() == commits || w.catalogue.made == made) {
+		t.Errorf("in the last %d of %d lives %d commits and %d topics were acknowledged: a node that was killed takes no more of them",
+			n-n/2, n, w.commits.Load()-commits, w.catalogue.made-made)
 	}
 }
 
