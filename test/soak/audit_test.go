@@ -93,6 +93,10 @@ func (s *soak) spans(ctx context.Context, a *kadm.Client, t *topic, all bool) []
 }
 
 func (s *soak) starts(ctx context.Context, a *kadm.Client, t *topic) []int64 {
+	before := make([]floor, len(t.ledgers)) // what was true when the question was asked
+	for p, l := range t.ledgers {
+		before[p] = l.floor()
+	}
 	listed, err := a.ListStartOffsets(ctx, t.name)
 	if err == nil {
 		err = listed.Error()
@@ -112,7 +116,7 @@ func (s *soak) starts(ctx context.Context, a *kadm.Client, t *topic) []int64 {
 			}
 			continue
 		}
-		s.checkStart(t, p, o.Offset, now)
+		s.checkStart(t, p, o.Offset, before[p], now)
 	}
 	return starts
 }

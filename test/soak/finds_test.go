@@ -91,7 +91,7 @@ func TestFindsStarts(t *testing.T) {
 			s := &soak{t: t, report: func(a ...any) { said += fmt.Sprint(a...) }, begun: now}
 			s.ctx, s.end = context.WithCancel(t.Context())
 			l := &ledger{trimmed: 5, asked: 7, seen: 3, stamps: []stamp{{0, now.Add(-time.Hour).UnixMilli()}, {600, now.UnixMilli()}}}
-			s.checkStart(&topic{name: "t", retention: c.retention, ledgers: []*ledger{l}}, 0, c.start, now)
+			s.checkStart(&topic{name: "t", retention: c.retention, ledgers: []*ledger{l}}, 0, c.start, l.floor(), now)
 			if !strings.Contains(said, c.want) || c.want == "" && said != "" {
 				t.Errorf("said %q, want %q", said, c.want)
 			}

@@ -57,22 +57,31 @@ func (d *trims) run(s *soak, rng *rand.Rand) {
 	}
 }
 
-// checkStart holds the start of a partition, read at the time now, to what may have
-// gone, and keeps it.
-func (s *soak) checkStart(t *topic, p int, start int64, now time.Time) {
+// floor is where a partition's start cannot be below.
+type floor struct{ seen, trimmed int64 }
+
+func (l *ledger) floor() floor {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return floor{l.seen, l.trimmed}
+}
+
+// checkStart holds the start of a partition, asked for when before was true and
+// read at the time now, to what may have gone, and keeps it.
+func (s *soak) checkStart(t *topic, p int, start int64, before floor, now time.Time) {
 	l := t.ledgers[p]
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case start < l.seen:
-		s.wrong("%s/%d: the start was %d and is %d", t.name, p, l.seen, start)
+	case start < before.seen:
+		s.wrong("%s/%d: the start was %d and is %d", t.name, p, before.seen, start)
 	case t.retention > 0:
 		if young, ms := l.dropped(start, now.Add(-t.retention).UnixMilli()); young {
 			s.wrong("%s/%d: the start is %d, though a record below was written only %s before; retention is %s",
 				t.name, p, start, now.Sub(time.UnixMilli(ms)), t.retention)
 		}
-	case start < l.trimmed || start > l.asked:
-		s.wrong("%s/%d: the start is %d; deletion below %d was acknowledged, and none beyond %d asked for", t.name, p, start, l.trimmed, l.asked)
+	case start < before.trimmed || start > l.asked:
+		s.wrong("%s/%d: the start is %d; deletion below %d was acknowledged, and none beyond %d asked for", t.name, p, start, before.trimmed, l.asked)
 	}
 	l.seen = max(l.seen, start)
 }
