@@ -86,9 +86,12 @@ func (s *sample) pick(size int64, walk func(yield func(parts ...[]byte) bool) er
 	out := make([][][]byte, 0, len(ranks))
 	at := int64(0)
 	err := walk(func(parts ...[]byte) bool {
-		for len(ranks) > 0 && ranks[0] == at {
-			ranks = ranks[1:]
-			out = append(out, parts)
+		if len(ranks) > 0 && ranks[0] == at {
+			kept := cloneArgs(parts)
+			for len(ranks) > 0 && ranks[0] == at {
+				ranks = ranks[1:]
+				out = append(out, kept)
+			}
 		}
 		at++
 		return len(ranks) > 0

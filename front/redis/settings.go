@@ -69,8 +69,17 @@ func number(name, alias string, low, high int64, at func(*settings) *atomic.Int6
 // fixed is a param that only tells.
 func fixed(name string, get func(*Server) string) param { return param{name: name, get: get} }
 
-// always is a param that has one value.
-func always(name, value string) param { return fixed(name, func(*Server) string { return value }) }
+// always is a param that has one value here: to set that is no change, and any
+// other is refused.
+func always(name, value string) param {
+	return param{name, "", func(*Server) string { return value },
+		func(_ *Server, v []byte) (func(), error) {
+			if string(v) != value {
+				return nil, errorf("it is always '%s' here", value)
+			}
+			return func() {}, nil
+		}}
+}
 
 // params are the settings that exist, sorted by name.
 func params() []param {
@@ -107,9 +116,9 @@ func params() []param {
 			defer s.mu.Unlock()
 			return strconv.Itoa(s.port)
 		}),
-		always("appendonly", "yes"), always("save", ""), always("databases", strconv.Itoa(Databases)),
+		always("appendonly", "yes"), always("save", ""), fixed("databases", func(*Server) string { return strconv.Itoa(Databases) }),
 		always("maxmemory", "0"), always("maxmemory-policy", "noeviction"), always("requirepass", ""),
-		always("cluster-enabled", "no"), always("lazyfree-lazy-user-del", "no"), always("lazyfree-lazy-user-flush", "no"),
+		fixed("cluster-enabled", func(*Server) string { return "no" }), always("lazyfree-lazy-user-del", "no"), always("lazyfree-lazy-user-flush", "no"),
 	}
 	slices.SortFunc(ps, func(a, b param) int {
 		if a.name < b.name {
