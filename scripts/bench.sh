@@ -15,8 +15,8 @@ fi
 cp bin/lattice "$bins/lattice"
 (
 	cd test/bench
-	go vet ./...
-	go test -count=1 ./...
+	go vet ./... >&2
+	go test -count=1 ./... >&2
 	go build -o "$bins/bench" .
 	go build -o "$bins/kfake" ./kfake
 	go build -o "$bins/nats-server" github.com/nats-io/nats-server/v2
@@ -26,7 +26,7 @@ if command -v mvn >/dev/null 2>&1; then
 	(
 		cd test/bench/kafka
 		if [ ! -f target/classpath ] || [ pom.xml -nt target/classpath ]; then
-			mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath -Dmdep.outputFile=target/classpath
+			mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath -Dmdep.outputFile=target/classpath >&2
 		fi
 	)
 fi

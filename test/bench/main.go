@@ -75,14 +75,17 @@ func measure(ctx context.Context, args []string) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(o.dir)) }()
 
 	plan, past := plans(o.short)
+	if err := touchMemory(plan.Say); err != nil {
+		return err
+	}
 	if o.rounds > 0 {
 		plan.Rounds = o.rounds
 	}
 	report := compare.Report{
 		Command: o.command, Commit: o.commit, Date: time.Now().UTC().Format(time.DateOnly), Machine: machine(o.dir), Load: load(),
-		Rounds: plan.Rounds, Sizes: plan.Sizes, Partitions: plan.Partitions, Without: left,
+		Sizes: plan.Sizes, Partitions: plan.Partitions, Without: left,
 	}
-	if report.Peers, err = plan.Run(ctx, peers); err != nil {
+	if report.Peers, report.Rounds, err = plan.Run(ctx, peers); err != nil {
 		return err
 	}
 	var failed error
@@ -99,7 +102,7 @@ func plans(short bool) (compare.Plan, historyPlan) {
 		fmt.Fprintf(os.Stderr, "%5.0fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	}
 	plan := compare.Plan{
-		Rounds: 3, Sizes: []int{100, 1024}, Partitions: []int32{1, 8},
+		Rounds: 3, Budget: 18 * time.Minute, Sizes: []int{100, 1024}, Partitions: []int32{1, 8},
 		Records: map[int]int64{100: 4_000_000, 1024: 800_000}, Within: 2 * time.Second,
 		Syncs: 1000, Rate: 1000, For: 2 * time.Second, Second: 500_000,
 		Settle: unix.Sync, Say: say,

@@ -70,8 +70,9 @@ type Server interface {
 // Plan is what a run measures.
 type Plan struct {
 	Rounds     int
-	Sizes      []int   // bytes of a value
-	Partitions []int32 // of a topic
+	Budget     time.Duration // no round begins that would likely end later; 0: no limit
+	Sizes      []int         // bytes of a value
+	Partitions []int32       // of a topic
 	Records    map[int]int64
 	Within     time.Duration
 	Syncs      int
@@ -85,14 +86,19 @@ type Plan struct {
 	Say func(format string, args ...any)
 }
 
-// Run measures all peers. One that fails is in the report with the reason; the
-// error is of the context.
-func (p Plan) Run(ctx context.Context, peers []Peer) ([]Measured, error) {
+// Run measures all peers, and returns in how many rounds. A peer that fails is
+// among them with the reason; the error is of the context.
+func (p Plan) Run(ctx context.Context, peers []Peer) (_ []Measured, rounds int, _ error) {
+	began := time.Now()
 	all := make([]Measured, len(peers))
 	for i, peer := range peers {
 		all[i] = Measured{Name: peer.Name, Class: peer.Class, How: peer.How, Figures: map[string]*Figure{}}
 	}
 	for round := range p.Rounds {
+		if spent := time.Since(began); round > 0 && p.Budget > 0 && spent+spent/time.Duration(round) > p.Budget {
+			p.say("no time for round %d: %v of %v are spent", round+1, spent.Round(time.Second), p.Budget)
+			return all, round, nil
+		}
 		order := make([]int, len(peers))
 		for i := range order {
 			order[i] = i
@@ -107,14 +113,14 @@ func (p Plan) Run(ctx context.Context, peers []Peer) ([]Measured, error) {
 			p.say("round %d of %d: %s, %s", round+1, p.Rounds, peers[i].Name, peers[i].Class)
 			if err := p.one(ctx, peers[i], &all[i]); err != nil {
 				if ctx.Err() != nil {
-					return all, ctx.Err()
+					return all, round, ctx.Err()
 				}
 				all[i].Failed = err.Error()
 				p.say("%s, %s: %v", peers[i].Name, peers[i].Class, err)
 			}
 		}
 	}
-	return all, nil
+	return all, p.Rounds, nil
 }
 
 func (p Plan) say(format string, args ...any) {

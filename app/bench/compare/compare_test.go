@@ -99,9 +99,9 @@ func testReport(t *testing.T) (*Report, []string) {
 		peer(Kfake, Discards, &log, fake{rate: 5000, cpu: 0.1, ms: 0.1, noReads: true}),
 		peer("broken", PageCache, &log, fake{fail: errors.New("out of order")}),
 	}
-	measured, err := testPlan.Run(t.Context(), peers)
-	if err != nil {
-		t.Fatal(err)
+	measured, rounds, err := testPlan.Run(t.Context(), peers)
+	if err != nil || rounds != 3 {
+		t.Fatalf("%d rounds, %v", rounds, err)
 	}
 	return &Report{
 		Command: "make bench", Commit: "abc", Date: "2026-01-02", Machine: "2 cores", Load: "0.1",
@@ -118,6 +118,15 @@ func TestRunAlternates(t *testing.T) {
 	}
 	if !slices.Equal(log, want) {
 		t.Errorf("order %q\nwant  %q", log, want)
+	}
+}
+
+func TestRunKeepsToItsBudget(t *testing.T) {
+	var log []string
+	plan := testPlan
+	plan.Budget = time.Nanosecond
+	if _, rounds, err := plan.Run(t.Context(), []Peer{peer(Lattice, Durable, &log, fake{rate: 1})}); rounds != 1 || err != nil || len(log) != 1 {
+		t.Errorf("%d rounds, %d starts, %v", rounds, len(log), err)
 	}
 }
 
