@@ -27,8 +27,7 @@ func TestPage(t *testing.T) {
 	if string(have) != render(t) {
 		t.Errorf("%s is stale: make rewrite PKG=./test/suites", page)
 	}
-	for _, s := range roster() {
-		a := s.about()
+	for _, a := range everything() {
 		got := recorded(t, a.name)
 		if got.Version != a.version || len(got.Tests) == 0 {
 			t.Errorf("%s %s: the results are of version %q; make test-suites SUITES=%s", a.name, a.version, got.Version, a.name)
@@ -45,14 +44,13 @@ func render(t *testing.T) string {
 	w.WriteString(`# The peers' own test suites
 
 What projects that write Kafka clients test them with, run against real nodes by ` + "`make test-suites`" + `: each test is a process
-of its own beside a fresh node. Made from ` + "`test/suites/results` and `test/suites/reasons`" + `; a run fails when a test that passed
-does not any more, and when one that does not pass has no reason here.
+of its own beside a fresh node. Those that no package registry serves were run by hand. Made from ` + "`test/suites/results`" + ` and
+` + "`test/suites/reasons`" + `; a run fails when a test that passed does not any more, and when one that does not pass has no reason here.
 
 | suite | version | run on | tests | pass | fail | skip |
 |---|---|---|---|---|---|---|
 `)
-	for _, s := range roster() {
-		a := s.about()
+	for _, a := range everything() {
 		r := recorded(t, a.name)
 		pass, parts := r.count(passes)
 		fail, _ := r.count(fails)
@@ -63,8 +61,8 @@ does not any more, and when one that does not pass has no reason here.
 		}
 		fmt.Fprintf(&w, "| %s | %s | %s | %d | %d%s | %d | %d |\n", a.title, a.version, r.Date, pass+fail+skip, pass, more, fail, skip)
 	}
-	for _, s := range roster() {
-		section(t, &w, s.about())
+	for _, a := range everything() {
+		section(t, &w, a)
 	}
 	return w.String()
 }

@@ -136,7 +136,7 @@ func (r *run) try(t *testing.T, test string) map[string]outcome {
 	n := realnode.Start(t, r.bin, data, slices.Concat(a.node, a.nodeFor[test])...)
 	defer n.Kill()
 	var printed bytes.Buffer
-	cmd := r.command(t, place{dir: programDir(t, a), test: test, node: n})
+	cmd := r.command(t, place{dir: programDir(t, a), bin: r.bin, test: test, node: n})
 	cmd.Stdout, cmd.Stderr = &printed, &printed
 	ended := within(cmd, a.limit+10*time.Second)
 	if ended != nil {

@@ -12,6 +12,7 @@
 //	results_test.go   results/NAME.json, and what is worse than before
 //	reasons_test.go   reasons/NAME.txt, written by hand
 //	page_test.go      docs/protocol/suites.md
+//	byhand_test.go    suites that are run by hand, since only a repository has them
 //	gosuite_test.go   suites that are the tests of a Go module
 //	NAME_test.go      one suite
 //
@@ -71,6 +72,7 @@ type about struct {
 // place is where a test runs: what build made, and a node with nothing in it.
 type place struct {
 	dir  string
+	bin  string // the command lattice
 	test string
 	node *realnode.Node
 }
@@ -86,7 +88,7 @@ const (
 
 // roster is every suite, in the order of the page.
 func roster() []suite {
-	return []suite{franzGo(), sarama(), kafkaGo(), confluent(), confluent848()}
+	return []suite{franzGo(), sarama(), kafkaGo(), confluent(), confluent848(), librdkafka()}
 }
 
 // selected returns the suites that the flag names, or skips the test.
