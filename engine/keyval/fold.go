@@ -43,6 +43,7 @@ func (db *DB) nowMs() int64 { return db.o.Clock.Now().UnixMilli() }
 // reset makes the table again from the fold database and the logs. Nothing is
 // undecided and no round under way.
 func (db *DB) reset() error {
+	defer db.lag()
 	if err := db.load(); err != nil {
 		return err
 	}
@@ -84,6 +85,7 @@ func (db *DB) foldAll() error {
 // empty fold database, with which the next start does the same.
 func (db *DB) rebuild() error {
 	db.o.Logger.Warn("what was folded does not count as it was: folding everything again", "store", db.store.Short())
+	defer db.lag()
 	m := db.machine
 	for m.Stale() {
 		if err := db.dropKV(); err != nil {
@@ -178,6 +180,7 @@ func (db *DB) applyAll(eff fold.Effects, own lattice.Hash) error {
 			return fmt.Errorf("fold entry %d of %s: %w", f.Entry.Seq, f.Entry.Author.Short(), err)
 		}
 	}
+	db.publish(eff.Fold)
 	// Not before all of it is applied: the machine keeps it as folded.
 	if db.replaying && (len(db.t.dirty) >= roundItems || db.t.bytes >= db.o.DirtyBytes/roundParts) {
 		r := db.takeRound(nil)

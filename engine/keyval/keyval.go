@@ -178,6 +178,7 @@ type DB struct {
 	// rounds are written where the folding goes on.
 	replaying bool
 
+	watchers  map[*Watcher]struct{}
 	refused   atomic.Uint64 // entries that Receive did not take
 	receiving sync.Mutex    // held by Receive
 
