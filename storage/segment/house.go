@@ -250,11 +250,11 @@ func (l *Log) markSpare(name string, size int64) error {
 	return errors.Join(err, f.Close())
 }
 
-// recycled reports whether a file of the given size was written before and is
-// not full again.
-func recycled(f io.ReaderAt, size int64) bool {
+// recycled reports whether a file, of which last is the end of what is not zeros, was
+// written before and is not full again.
+func recycled(f io.ReaderAt, last int64) bool {
 	var b [len(spareMark)]byte
-	n, _ := f.ReadAt(b[:], max(size-int64(len(b)), 0))
+	n, _ := f.ReadAt(b[:], max(last-int64(len(b)), 0))
 	return string(b[:n]) == spareMark
 }
 

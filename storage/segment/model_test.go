@@ -50,6 +50,7 @@ type model struct {
 	head   Resume           // what an engine would have saved
 	tried  map[int64][]item // blocks of failed appends, by base
 	gone   []item           // blocks that a failed replacement may have taken away
+	last   Recovery         // of the last open
 }
 
 func newModel(t fataler, fs *disk.Mem, opt Options, seed uint64) *model {
@@ -81,6 +82,7 @@ func (m *model) open() {
 
 func (m *model) recovered(rec Recovery, tail []item) {
 	m.t.Helper()
+	m.last = rec
 	if len(rec.Damaged) > 0 {
 		m.t.Fatalf("damage after a crash: %+v", rec.Damaged)
 	}

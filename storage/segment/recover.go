@@ -315,8 +315,9 @@ func (r *recovery) cutRest(s *segment, c *Cut) (int64, error) {
 		return 0, err
 	}
 	saved := last
-	if recycled(f, size) {
-		// Old blocks of this log. Only a new one that is torn is worth keeping.
+	if recycled(f, last) {
+		// Old blocks of this log, and perhaps room of zeros that was made behind them.
+		// Only a new block that is torn is worth keeping.
 		saved = r.torn(f, s.end, size)
 	}
 	if saved > s.end {
