@@ -146,10 +146,10 @@ func (r *run) try(t *testing.T, test string) map[string]outcome {
 	n.Stop(t)
 	verify(t, r.bin, data)
 	out := filepath.Join(r.dir, "out")
-	if err := os.MkdirAll(out, 0o755); err == nil {
-		err = os.WriteFile(filepath.Join(out, test+".log"), printed.Bytes(), 0o644)
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		t.Fatal(err)
 	}
-	if err != nil {
+	if err := os.WriteFile(filepath.Join(out, test+".log"), printed.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	got := r.read(test, printed.Bytes(), ended)
