@@ -3,8 +3,6 @@ package node
 import (
 	"fmt"
 
-	"github.com/lattice-log/lattice/engine/keyval"
-	"github.com/lattice-log/lattice/engine/structs"
 	"github.com/lattice-log/lattice/front/redis"
 )
 
@@ -29,27 +27,6 @@ func (n *Node) wireRedis() error {
 			Version: n.opts.Version, Commit: n.opts.Commit, Node: info.Node.String(), Store: info.ID.String(),
 			Data: c.Data, Durability: c.State.Durability,
 		},
-	}, redisState{st.State()})
+	}, redis.Over(st.State()))
 	return err
-}
-
-// redisState lets the front end run transactions on a store's keys.
-type redisState struct{ db *keyval.DB }
-
-// View implements redis.State.
-func (s redisState) View(f func(structs.Rows) error) (redis.Ticket, error) {
-	t, err := s.db.View(func(tx *keyval.Tx) error { return f(tx) })
-	if t == (keyval.Ticket{}) {
-		return nil, err
-	}
-	return t, err
-}
-
-// Update implements redis.State.
-func (s redisState) Update(f func(structs.Rows) error) (redis.Ticket, error) {
-	t, err := s.db.Update(func(tx *keyval.Tx) error { return f(tx) })
-	if t == (keyval.Ticket{}) {
-		return nil, err
-	}
-	return t, err
 }

@@ -35,7 +35,11 @@ func valueOf(r state.Row) (Value, bool) {
 	if len(c) == 0 {
 		return Value{}, false
 	}
-	return Value{c[0].Value, len(c) > 1, c[0].Order}, true
+	v := Value{c[0].Value, len(c) > 1, c[0].Order}
+	if v.Bytes == nil {
+		v.Bytes = []byte{} // nil is for what is not there
+	}
+	return v, true
 }
 
 // Set makes the key a string, whatever it was. Its expiry goes, unless keepTTL.

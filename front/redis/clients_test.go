@@ -172,7 +172,7 @@ func TestSameAsRedisClients(t *testing.T) {
 				return s.run(file)
 			}
 			want := strings.Split(transcript(startRedis(t)), "\n")
-			got := strings.Split(transcript(newFixture(t, Config{}).addr), "\n")
+			got := strings.Split(transcript(newEngineFixture(t, Config{}).addr), "\n")
 			for i := range want {
 				if i >= len(got) || got[i] != want[i] {
 					from := max(0, i-6)

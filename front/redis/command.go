@@ -327,7 +327,27 @@ func (c *command) keysOf(args [][]byte) (at []int, ok bool) {
 		}
 		at = append(at, found...)
 	}
+	if c.name == "sort" {
+		at = append(at, sortStore(args)...)
+	}
 	return at, true
+}
+
+// sortStore returns where SORT's arguments name the key that it writes, which no
+// specification can tell.
+func sortStore(args [][]byte) (at []int) {
+	for i := 2; i < len(args); i++ {
+		switch {
+		case fold(args[i], "limit"):
+			i += 2
+		case fold(args[i], "get"), fold(args[i], "by"):
+			i++
+		case fold(args[i], "store") && i+1 < len(args):
+			i++
+			at = []int{i} // the last one counts
+		}
+	}
+	return at
 }
 
 // find returns the places that one spec names.

@@ -91,9 +91,8 @@ type pair struct {
 	differences int
 }
 
-func newPair(t testing.TB, sock string, proto string) *pair {
+func newPair(t testing.TB, sock string, proto string, f *fixture) *pair {
 	t.Helper()
-	f := newFixture(t, Config{})
 	p := &pair{t: t, known: knownDifferences()}
 	var err error
 	if p.real, err = respclient.Dial(sock); err != nil {
@@ -252,7 +251,11 @@ func TestSameAsRedisRandom(t *testing.T) {
 					seed = *seedFlag + uint64(n)
 				}
 				t.Run(fmt.Sprintf("%s/resp%s/seed%d", name, proto, seed), func(t *testing.T) {
-					p := newPair(t, sock, proto)
+					make := newFixture
+					if n%2 == 1 {
+						make = newEngineFixture
+					}
+					p := newPair(t, sock, proto, make(t, Config{}))
 					r := &random{rand.New(rand.NewPCG(seed, 0))}
 					for range *countFlag {
 						p.do(gen(r)...)
@@ -274,7 +277,7 @@ func TestSameAsRedisScripts(t *testing.T) {
 	for _, file := range files {
 		for _, proto := range []string{"2", "3"} {
 			t.Run(strings.TrimSuffix(filepath.Base(file), ".txt")+"/resp"+proto, func(t *testing.T) {
-				p := newPair(t, sock, proto)
+				p := newPair(t, sock, proto, newEngineFixture(t, Config{}))
 				f, err := os.Open(file)
 				if err != nil {
 					t.Fatal(err)

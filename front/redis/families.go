@@ -16,5 +16,6 @@ func families() []family {
 		hashCommands(),
 		setCommands(),
 		sortedSetCommands(),
+		latticeCommands(),
 	}, otherCommands()...)
 }

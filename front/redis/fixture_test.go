@@ -125,7 +125,7 @@ func (s *memState) release(err error) {
 type fixture struct {
 	t    testing.TB
 	srv  *Server
-	st   *memState
+	st   *memState // nil over the engine
 	addr string
 	stop func()
 }
@@ -133,28 +133,9 @@ type fixture struct {
 func newFixture(t testing.TB, cfg Config) *fixture {
 	t.Helper()
 	st := newMemState()
-	srv, err := New(cfg, st)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(ctx, ln) }()
-	var once sync.Once
-	stop := func() {
-		once.Do(func() {
-			cancel()
-			if err := <-done; err != nil {
-				t.Errorf("serve: %v", err)
-			}
-		})
-	}
-	t.Cleanup(stop)
-	return &fixture{t, srv, st, ln.Addr().String(), stop}
+	f := serve(t, cfg, st)
+	f.st = st
+	return f
 }
 
 // client is a connection whose failures fail the test.

@@ -20,9 +20,9 @@ type settings struct {
 	slowlogMax       atomic.Int64
 	latencyThreshold atomic.Int64 // milliseconds; 0: off
 
-	// Above these, OBJECT ENCODING names the larger form, as Redis would. Nothing
-	// here is stored in such forms.
-	hashEntries, hashValue, setIntset, zsetEntries, zsetValue, listSize atomic.Int64
+	// In which forms Redis would keep values in memory, which never shows in a
+	// reply but that of OBJECT ENCODING, to which they are true. Nothing here is stored in such forms.
+	hashEntries, hashValue, setIntset, zsetEntries, zsetValue, listSize, listCompress atomic.Int64
 }
 
 func (s *settings) init(c Config) {
@@ -95,6 +95,7 @@ func params() []param {
 		number("zset-max-listpack-entries", "zset-max-ziplist-entries", 0, math.MaxInt64, func(s *settings) *atomic.Int64 { return &s.zsetEntries }),
 		number("zset-max-listpack-value", "zset-max-ziplist-value", 0, math.MaxInt64, func(s *settings) *atomic.Int64 { return &s.zsetValue }),
 		number("list-max-listpack-size", "list-max-ziplist-size", math.MinInt32, math.MaxInt32, func(s *settings) *atomic.Int64 { return &s.listSize }),
+		number("list-compress-depth", "", 0, math.MaxInt32, func(s *settings) *atomic.Int64 { return &s.listCompress }),
 		{name: "notify-keyspace-events",
 			get: func(s *Server) string { return notifyClass(s.settings.notify.Load()).String() },
 			set: func(s *Server, value []byte) (func(), error) {
@@ -145,7 +146,7 @@ func configCommands() command {
 		{name: "get", arity: -3, flags: "admin noscript loading stale", since: "2.0.0", about: "settings whose names match patterns", do: configGet,
 			note: "What exists here; `appendfsync` tells the store's durability."},
 		{name: "set", arity: -4, flags: "admin noscript loading stale", tips: "request_policy:all_nodes response_policy:all_succeeded", since: "2.0.0",
-			about: "change settings until the node ends", do: configSet, note: "A setting that does not exist here, or is the node's own, is refused."},
+			about: "change settings until the node ends", do: configSet, note: "A setting that does not exist here, or is the node's own, is refused. Those of Redis's forms in memory (`...-listpack-...`, `set-max-intset-entries`, `list-compress-depth`) are kept for OBJECT ENCODING."},
 		{name: "resetstat", arity: 2, flags: "admin noscript loading stale", since: "2.0.0", about: "set counters to zero", do: configResetStat},
 		helpRow(),
 	}}

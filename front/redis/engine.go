@@ -1,0 +1,45 @@
+package redis
+
+import (
+	"context"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/state"
+	"github.com/lattice-log/lattice/engine/keyval"
+	"github.com/lattice-log/lattice/engine/structs"
+)
+
+// Over returns the state of a store as the server wants it.
+func Over(db *keyval.DB) State { return engine{db} }
+
+// engine is keyval's DB as a State that knows its past.
+type engine struct{ *keyval.DB }
+
+// past is what a State may know beside its present: where writes come from. The
+// commands that tell of it are refused by one that does not.
+type past interface {
+	// EntryID returns the hash of an entry. Kind NotFound: not here (any more).
+	EntryID(w state.Writer, seq uint64) (lattice.Hash, error)
+	// History yields the operations on a key, the newest first.
+	History(ctx context.Context, m string, key []byte, yield func(keyval.Event) bool) error
+}
+
+// View implements State.
+func (e engine) View(f func(structs.Rows) error) (Ticket, error) {
+	t, err := e.DB.View(func(tx *keyval.Tx) error { return f(tx) })
+	return ticketOf(t), err
+}
+
+// Update implements State.
+func (e engine) Update(f func(structs.Rows) error) (Ticket, error) {
+	t, err := e.DB.Update(func(tx *keyval.Tx) error { return f(tx) })
+	return ticketOf(t), err
+}
+
+// ticketOf returns nil for a ticket that is decided.
+func ticketOf(t keyval.Ticket) Ticket {
+	if t == (keyval.Ticket{}) {
+		return nil
+	}
+	return t
+}

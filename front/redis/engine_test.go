@@ -1,0 +1,163 @@
+package redis
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lattice-log/lattice/core/identity"
+	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/engine/keyval"
+	"github.com/lattice-log/lattice/engine/signedlog"
+	"github.com/lattice-log/lattice/internal/tick"
+	"github.com/lattice-log/lattice/storage/disk"
+	"github.com/lattice-log/lattice/storage/segment"
+)
+
+// openEngine opens a store's state on a disk in memory, and runs it.
+func openEngine(t testing.TB) *keyval.DB {
+	t.Helper()
+	key := identity.FromSeed([32]byte{1})
+	op, err := sigchain.Genesis{Name: "test"}.Op()
+	if err != nil {
+		t.Fatal(err)
+	}
+	genesis, err := sigchain.Sign(key, sigchain.Entry{Incarnation: 1, Seq: 1, Time: 1 << 16, Ops: []sigchain.Op{op}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var last uint64
+	committer := signedlog.NewCommitter()
+	db, err := keyval.Open(keyval.Options{
+		FS: disk.NewMem(), Dir: "/store", Genesis: genesis, Key: key, Incarnation: 2, Clock: tick.Real{},
+		Stamp: func() (uint64, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			last = max(last+1, uint64(time.Now().UnixMilli())<<16)
+			return last, nil
+		},
+		Observe:   func(uint64) {},
+		Committer: committer, Handles: segment.NewHandles(64), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cctx, ccancel := context.WithCancel(context.Background())
+	var wg, run sync.WaitGroup
+	wg.Go(func() { _ = committer.Run(cctx) })
+	run.Go(func() { _ = db.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		run.Wait()
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+		ccancel()
+		wg.Wait()
+	})
+	return db
+}
+
+// newEngineFixture is a server over the engine.
+func newEngineFixture(t testing.TB, cfg Config) *fixture {
+	t.Helper()
+	return serve(t, cfg, Over(openEngine(t)))
+}
+
+// serve runs a server on loopback.
+func serve(t testing.TB, cfg Config, st State) *fixture {
+	t.Helper()
+	srv, err := New(cfg, st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(ctx, ln) }()
+	var once sync.Once
+	stop := func() {
+		once.Do(func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Errorf("serve: %v", err)
+			}
+		})
+	}
+	t.Cleanup(stop)
+	return &fixture{t: t, srv: srv, addr: ln.Addr().String(), stop: stop}
+}
+
+func TestOverTheEngine(t *testing.T) {
+	f := newEngineFixture(t, Config{})
+	c := f.dial()
+	c.want("+OK", "SET", "k", "v")
+	c.want(`"v"`, "GET", "k")
+	c.want(":3", "RPUSH", "l", "a", "b", "c")
+	c.want(`*["a" "b"]`, "LPOP", "l", "2")
+	c.want(":2", "INCRBY", "n", "2")
+	c.want(`"3.5"`, "INCRBYFLOAT", "n", "1.5")
+	c.begins("-ERR too large for one entry: keyval: ", "SET", "big", strings.Repeat("x", 20<<20))
+	c.want("$null", "GET", "big")
+}
+
+func TestHeadsAndHistory(t *testing.T) {
+	f := newEngineFixture(t, Config{})
+	c := f.dial()
+	c.want("*[]", "LATTICE.HEADS", "k")
+	c.want("*[]", "LATTICE.HISTORY", "k")
+	c.want("+OK", "SET", "k", "one")
+	c.want("+OK", "SET", "k", "two")
+	c.want(":1", "EXPIRE", "k", "1000")
+	heads, err := c.Do("LATTICE.HEADS", "k")
+	if err != nil || len(heads.Elems) != 1 {
+		t.Fatal(heads, err)
+	}
+	got := fieldsOf(heads.Elems[0].Strings())
+	if got["type"] != "string" || got["value"] != "two" || got["winner"] != "1" || len(got["hash"]) != 64 || len(got["author"]) != 64 {
+		t.Errorf("%v", got)
+	}
+	history, err := c.Do("LATTICE.HISTORY", "k")
+	if err != nil || len(history.Elems) != 3 {
+		t.Fatal(history, err)
+	}
+	for i, want := range []string{"expire", "register two", "register one"} {
+		got := fieldsOf(history.Elems[i].Strings())
+		if !strings.HasPrefix(got["what"]+" "+got["value"], want) || len(got["hash"]) != 64 {
+			t.Errorf("%d: %v, want %s", i, got, want)
+		}
+	}
+	c.begins(`*[*["what"`, "LATTICE.HISTORY", "k", "LIMIT", "1")
+	c.want("-ERR LIMIT must be between 1 and 10000", "LATTICE.HISTORY", "k", "LIMIT", "0")
+	c.want("-ERR syntax error", "LATTICE.HEADS", "k", "x")
+	c.begins("%[", "HELLO", "3")
+	c.begins("*[%[", "LATTICE.HEADS", "k")
+
+	m := newFixture(t, Config{}).dial()
+	m.want("-ERR this state keeps no history", "LATTICE.HISTORY", "k")
+}
+
+// begins compares how the reply to a command begins.
+func (c *client) begins(want string, args ...string) {
+	c.t.Helper()
+	if got := c.do(args...); !strings.HasPrefix(got, want) {
+		c.t.Errorf("%.80q: %.300s, want %s...", args, got, want)
+	}
+}
+
+func fieldsOf(flat []string) map[string]string {
+	m := map[string]string{}
+	for i := 0; i+1 < len(flat); i += 2 {
+		m[flat[i]] = flat[i+1]
+	}
+	return m
+}
