@@ -5,6 +5,8 @@ package kafka
 import (
 	"fmt"
 	"strings"
+
+	"github.com/lattice-log/lattice/engine/share"
 )
 
 // Coverage returns docs/protocol/kafka.md: what is served, from the table that
@@ -32,7 +34,7 @@ it is neither served nor advertised: a request for another API or version closes
 	b.WriteString(`
 ## In general
 
-- The finalized feature ` + "`group.version=1`" + ` turns on consumer groups of KIP-848 in clients. There is no ` + "`transaction.version`" + `:
+- The finalized features ` + "`group.version=1` and `share.version=1`" + ` turn on consumer groups of KIP-848 and share groups of KIP-932 in clients. There is no ` + "`transaction.version`" + `:
   transactions work as before KIP-890's second part.
 - One node: it is controller, coordinator of every group and transaction, and leader of every partition. The cluster id is the store's id, topic ids
   are topic incarnations, leader epochs are terms.
@@ -50,6 +52,28 @@ it is neither served nor advertised: a request for another API or version closes
 - An error of the disk, and damage of stored records, is KAFKA_STORAGE_ERROR. Damaged bytes are never the end of a whole answer:
   when they are met after the answer has begun, the connection closes, and the next fetch says so with an error.
 
+## Share groups
+
+- An acknowledgement is answered when it is durable, and so is where a group begins in a partition before it gets a record.
+  After a crash what was acquired is available again; its delivery count is that of the last state that was written, or counts the
+  delivery that the crash cut short.
+- Members, sessions and locks do not survive a restart: UNKNOWN_MEMBER_ID and SHARE_SESSION_NOT_FOUND make clients join and fetch anew.
+- A session ends with its connection, and what its member has is available at once. A member that leaves, or is removed, keeps
+  its session: clients leave before they acknowledge for the last time.
+- Markers of transactions, and with read_committed aborted records, are passed over by the node; clients report offsets that a
+  compaction took (acknowledge type 0).
+- An answer leaves other partitions to other members once it has a tenth of the records that it may have (Kafka fills it).
+  MaxRecords counts whole batches, unless the client asks for a strict limit (KIP-1206).
+- A group may be set to what is listed here, under resource type GROUP. A lock may be as short as a second (Kafka's brokers say 15,
+  unless configured). There are no dead-letter topics (KIP-1191).
+
+| config of a group | default | |
+|---|---|---|
+`)
+	for _, s := range share.SettingsTable() {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", s.Name, s.Default, s.Doc)
+	}
+	b.WriteString(`
 ## Limits
 
 | limit | setting | default | beyond it |
@@ -73,6 +97,9 @@ it is neither served nor advertised: a request for another API or version closes
 		{"nothing asked and nothing pending", "IdleTimeout", d.IdleTimeout, "the connection closes"},
 		{"no progress within a request", "ReadTimeout", d.ReadTimeout, "the connection closes"},
 		{"no progress in taking an answer", "WriteTimeout", d.WriteTimeout, "the connection closes"},
+		{"members of a share group", "(fixed)", share.DefaultConfig().MaxSize, "GROUP_MAX_SIZE_REACHED"},
+		{"share sessions", "(fixed)", share.DefaultConfig().MaxSessions, "SHARE_SESSION_LIMIT_REACHED"},
+		{"undecided records of a share-partition", "share.partition.max.record.locks", share.DefaultConfig().Defaults.MaxLocks, "no more are given out"},
 		{"one record batch", "max.message.bytes of the topic", "1 MiB", "MESSAGE_TOO_LARGE"},
 	} {
 		fmt.Fprintf(&b, "| %s | %s | %v | %s |\n", row.what, row.name, row.value, row.beyond)
