@@ -79,6 +79,8 @@ func (h *history) draw(steps int) {
 			h.odd(n)
 		case 11:
 			n.replica.restart()
+		case 12:
+			h.copy(n)
 		default:
 			h.write(n, h.ops(n)...)
 		}
@@ -212,6 +214,23 @@ func (h *history) restart(n *node) {
 		}
 	}
 	h.write(n, h.ops(n)...)
+}
+
+// copy starts a copy of a node's directory; both go on.
+func (h *history) copy(n *node) {
+	if n.last.Seq == 0 || len(h.nodes) > 6 {
+		return
+	}
+	c := &node{replica: newReplica(h.t, h.genesis), name: n.name, own: n.own, last: n.last, skew: n.skew}
+	c.offer(n.log...)
+	h.nodes = append(h.nodes, c)
+	for _, s := range h.all {
+		if s.Author == n.own.Author {
+			c.own.Incarnation = max(c.own.Incarnation, s.Incarnation)
+		}
+	}
+	c.own.Incarnation++
+	h.write(c, h.ops(c)...)
 }
 
 // fork signs another entry in the place of one, and perhaps goes on from it.

@@ -130,14 +130,17 @@ func TestUnseen(t *testing.T) {
 	later := after(t, "bob", byParent, nil, set(t, "bob", 1, "x", "b2", dotOf(a, 1), dotOf(byParent, 0)))
 	byLine := first(t, "bob", store, 2, later.Link(), nil, set(t, "bob", 2, "x", "b3", dotOf(a, 0), dotOf(a2, 0), dotOf(later, 0)))
 	copied := first(t, "bob", store, 3, unseen.Link(), nil, set(t, "bob", 3, "x", "b4", dotOf(a, 0)))
+	heir := first(t, "bob", store, 4, unseen.Link(), nil, set(t, "bob", 4, "z", "b5"))
+	onHeir := after(t, "bob", heir, nil, set(t, "bob", 4, "z", "b6", dotOf(heir, 0), dotOf(a, 0)))
+	heirSees := after(t, "bob", onHeir, []sigchain.Signed{a}, set(t, "bob", 4, "z", "b7", dotOf(heir, 0), dotOf(a, 0)))
 	beyond := after(t, "bob", later, nil, set(t, "bob", 1, "y", "b3", dotOf(a3, 0)))
 	byChain := after(t, "bob", beyond, []sigchain.Signed{a3}, set(t, "bob", 1, "y", "b3", dotOf(a3, 0)))
 	bySelf := after(t, "eve", sc.eve, nil, set(t, "eve", 1, "y", "e", state.Dot{Writer: dotOf(sc.eve, 0).Writer, Seq: 2}))
 	tooFar := after(t, "eve", bySelf, []sigchain.Signed{a}, set(t, "eve", 1, "y", "e", dotOf(a2, 0)))
-	sc.agree(t, []sigchain.Signed{a, a2, a3, unseen, byParent}, func(r *replica) {
-		r.offer(later, byLine, beyond, copied, bySelf, tooFar, byChain)
-		r.wantEffect(a, a2, a3, byParent, later, byLine, byChain)
-		for _, s := range []sigchain.Signed{unseen, beyond, copied, bySelf, tooFar} {
+	sc.agree(t, []sigchain.Signed{a, a2, unseen, byParent, heir}, func(r *replica) {
+		r.offer(a3, later, byLine, beyond, copied, onHeir, heirSees, bySelf, tooFar, byChain)
+		r.wantEffect(a, a2, a3, byParent, later, byLine, byChain, heir, heirSees)
+		for _, s := range []sigchain.Signed{unseen, beyond, copied, onHeir, bySelf, tooFar} {
 			r.wantVoid(s, ErrUnseen)
 		}
 		if r.rebuilt != 0 {

@@ -178,6 +178,7 @@ func (r *Roster) counts(at sigchain.Place, needs Role) bool {
 	q := question{at, needs}
 	yes, ok := r.stands[q]
 	if !ok {
+		r.stands[q] = false // what rests on itself does not count; only damaged records say so
 		yes = r.has(at, needs)
 		r.stands[q] = yes
 	}
