@@ -207,7 +207,7 @@ func TestShareSession(t *testing.T) {
 	if top, part := a.acknowledge(topic, 0, 9, 9, 1); top != 0 || part != kerr.InvalidRequest.Code {
 		t.Errorf("close: %d %d", top, part)
 	}
-	want(t, "b after a closed its session", got(t, b.fetch(topic, 0)), "3/2")
+	want(t, "b after a closed its session", got(t, b.fetch(topic, 0, func(r *kmsg.ShareFetchRequest) { r.MaxWaitMillis = 30_000 })), "3/2")
 	if top, _ := a.acknowledge(topic, 0, 3, 3, 1); top != kerr.InvalidShareSessionEpoch.Code {
 		t.Errorf("epoch 0 of ShareAcknowledge: %d", top)
 	}
