@@ -250,6 +250,8 @@ func (db *DB) Run(ctx context.Context) error {
 	}
 	db.mu.Lock()
 	db.stopped = true
+	db.answer(db.wanted, nil, nil, ErrClosed)
+	db.wanted = nil
 	db.room.Broadcast()
 	db.mu.Unlock()
 	close(db.rounds)

@@ -47,6 +47,8 @@
 //	"r" uv length of inner, inner, kind u8, sub     row
 //	"s" uv length of inner, inner, score 8, member  empty; a sorted set by score
 //	"x" at u64 (sign flipped), inner     empty; keys by when they expire
+//	"t" place                            node of the state tree (core/trie)
+//	"T"                                  how far that is: writer number uv, seq uv, each
 //
 //	key:   flags u8: 1 register here, 2 register apart (as a row), 4 expiry, 8 subs
 //	       8:      numbers of fields, members, scored members, elements, uv each
@@ -178,9 +180,15 @@ type DB struct {
 	// rounds are written where the folding goes on.
 	replaying bool
 
+	wanted    []*request // who waits for the state as it is
 	watchers  map[*Watcher]struct{}
 	refused   atomic.Uint64 // entries that Receive did not take
 	receiving sync.Mutex    // held by Receive
+
+	// using is held shared by who reads the fold database without holding mu, alone
+	// by who replaces or closes it; taken after mu, or without it.
+	using  sync.RWMutex
+	treeMu sync.Mutex // held while the state tree is read or changed; taken after using
 
 	flying *round // being written, or waiting for its group
 	due    bool   // RoundEvery has passed
@@ -212,6 +220,8 @@ func (db *DB) Close() error {
 		err = db.writeRest()
 	}
 	db.mu.Unlock()
+	db.using.Lock()
+	defer db.using.Unlock()
 	return errors.Join(err, db.kv.Close(), db.logs.close())
 }
 

@@ -104,6 +104,8 @@ func (db *DB) openState() error {
 
 // dropKV makes the fold database empty.
 func (db *DB) dropKV() error {
+	db.using.Lock()
+	defer db.using.Unlock()
 	if db.kv != nil {
 		if err := db.kv.Close(); err != nil {
 			db.o.Logger.Debug("the fold database that goes did not close", "err", err)
@@ -151,7 +153,7 @@ func (db *DB) load() error {
 		if n := db.writers.number(w); n != id {
 			return corrupt("writer %d has number %d", id, n)
 		}
-		db.writers.saved = max(db.writers.saved, int(id)+1)
+		db.writers.know(int(id) + 1)
 		return nil
 	})
 	if err != nil {

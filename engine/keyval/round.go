@@ -21,6 +21,11 @@ type round struct {
 	subs  []takenSub
 	maps  []takenMap
 	fold  []fold.Record
+
+	// Who waits for the fold database as this round leaves it, and what that is.
+	wanted   []*request
+	names    []string
+	frontier state.Frontier
 }
 
 type takenKey struct {
@@ -53,10 +58,15 @@ const (
 // written and none under way. What the table holds must be the effects of g and
 // what was decided before, nil for just that. db.mu is held.
 func (db *DB) gather(g *group) {
-	if len(db.t.dirty) == 0 || db.flying != nil || db.broken != nil || db.changing {
+	if db.flying != nil || db.broken != nil || db.changing {
 		return
 	}
-	if len(db.t.dirty) < roundItems && db.t.bytes < db.o.DirtyBytes/roundParts && !db.due {
+	if len(db.t.dirty) == 0 && g == nil {
+		db.answer(db.wanted, db.t.mapNames(), db.machine.Frontier(), nil)
+		db.wanted = nil
+		return
+	}
+	if len(db.wanted) == 0 && len(db.t.dirty) < roundItems && db.t.bytes < db.o.DirtyBytes/roundParts && !db.due {
 		if !db.timer {
 			db.timer = true
 			db.o.Clock.AfterFunc(db.o.RoundEvery, func() {
@@ -102,6 +112,11 @@ func (db *DB) takeRound(g *group) *round {
 		}
 	}
 	r.fold = db.machine.Changes()
+	if r.wanted, db.wanted = db.wanted, nil; len(r.wanted) > 0 {
+		if r.names, r.frontier = t.mapNames(), db.machine.Frontier(); g != nil {
+			r.frontier[db.own] = g.seq
+		}
+	}
 	t.round++
 	t.bytes = 0
 	clear(t.dirty)
@@ -115,10 +130,12 @@ func (db *DB) writeRounds() {
 		if r.group != nil {
 			<-r.group.done
 			if r.group.err != nil {
+				db.answer(r.wanted, nil, nil, r.group.err)
 				continue // its effects were dropped
 			}
 		}
 		err := db.writeRound(r)
+		db.answer(r.wanted, r.names, r.frontier, err)
 		db.mu.Lock()
 		db.endRound(r, err)
 		db.mu.Unlock()
@@ -169,14 +186,20 @@ func (db *DB) writeRound(r *round) error {
 			b.Set(k, x.Value)
 		}
 	}
-	list := *db.writers.list.Load() // after the rows were encoded, which gives numbers
-	for n := db.writers.saved; n < len(list); n++ {
+	return db.commitRows(b)
+}
+
+// commitRows commits a batch, together with the numbers of writers that it may be
+// the first to use. Call it when the batch is complete.
+func (db *DB) commitRows(b *kv.Batch) error {
+	list := *db.writers.list.Load()
+	for n := int(db.writers.saved.Load()); n < len(list); n++ {
 		b.Set(writerKey(uint32(n)), appendWriter(nil, list[n]))
 	}
 	if err := db.kv.Commit(b, false); err != nil {
 		return err
 	}
-	db.writers.saved = len(list)
+	db.writers.know(len(list))
 	return nil
 }
 

@@ -206,6 +206,9 @@ func runWorld(t *testing.T, seed uint64) {
 		if got := n.dump(); got != want {
 			t.Errorf("node %d holds\n%s\nwant\n%s", i, got, want)
 		}
+		if n.root() != rootOf(&m.space) {
+			t.Errorf("node %d has another root", i)
+		}
 		if s := n.Status(); s.Waiting+s.Held+s.Equivocations != 0 || s.Failed != "" {
 			t.Errorf("node %d: %+v", i, s)
 		}

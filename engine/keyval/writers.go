@@ -13,11 +13,9 @@ import (
 type writers struct {
 	list atomic.Pointer[[]state.Writer] // by number
 
-	mu  sync.Mutex
-	num map[state.Writer]uint32
-	// saved is how many of the list the fold database knows. Owned by whoever
-	// writes to it.
-	saved int
+	mu    sync.Mutex
+	num   map[state.Writer]uint32
+	saved atomic.Int64 // how many of the list the fold database knows
 }
 
 func newWriters() *writers {
@@ -47,4 +45,10 @@ func (w *writers) writer(n uint64) (state.Writer, bool) {
 		return state.Writer{}, false
 	}
 	return list[n], true
+}
+
+// know notes that the fold database holds the first n numbers.
+func (w *writers) know(n int) {
+	for old := w.saved.Load(); int(old) < n && !w.saved.CompareAndSwap(old, int64(n)); old = w.saved.Load() {
+	}
 }
