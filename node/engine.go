@@ -97,6 +97,7 @@ func storeConfig(cfg Config, key identity.Key, id lattice.StoreID, log *slog.Log
 		RetentionCheck: ms(cfg.Log.RetentionCheckMs), CompactionCheck: ms(cfg.Log.CompactionCheckMs),
 		Group:      groupConfig(cfg.Groups),
 		NodeConfig: kafkaConfigs(cfg),
+		State:      stateConfig(cfg.State),
 	}
 }
 

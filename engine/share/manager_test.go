@@ -267,21 +267,21 @@ func TestDeletedTopic(t *testing.T) {
 func TestOffsetsAreAlteredInAnEmptyGroup(t *testing.T) {
 	w := newWorld(t, 2)
 	w.logs.logs[0].append(20, 0, false)
-	alter := func(name string, p int32, start int64) (err error, errs []error) {
+	alter := func(name string, p int32, start int64) (errs []error, err error) {
 		w.AlterOffsets(name, []Move{{w.tp(p), start}}, func(e error, es []error) { err, errs = e, es })
 		w.settle()
-		return err, errs
+		return errs, err
 	}
-	if err, errs := alter("g", 0, 8); err != nil || errs[0] != nil {
+	if errs, err := alter("g", 0, 8); err != nil || errs[0] != nil {
 		t.Fatal(err, errs)
 	}
-	if err, errs := alter("g", 7, 8); err != nil || !errors.Is(errs[0], ErrUnknownTopicOrPartition) {
+	if errs, err := alter("g", 7, 8); err != nil || !errors.Is(errs[0], ErrUnknownTopicOrPartition) {
 		t.Errorf("no such partition: %v %v", err, errs)
 	}
-	if err, errs := alter("g", 0, -1); err != nil || !errors.Is(errs[0], ErrInvalidRequest) {
+	if errs, err := alter("g", 0, -1); err != nil || !errors.Is(errs[0], ErrInvalidRequest) {
 		t.Errorf("negative: %v %v", err, errs)
 	}
-	if err, _ := alter("consumers", 0, 1); !errors.Is(err, ErrGroupNotFound) {
+	if _, err := alter("consumers", 0, 1); !errors.Is(err, ErrGroupNotFound) {
 		t.Errorf("another kind of group: %v", err)
 	}
 	w.restart()
@@ -289,7 +289,7 @@ func TestOffsetsAreAlteredInAnEmptyGroup(t *testing.T) {
 	if got := w.get(s, 0, 1); len(got) != 1 || got[0].First != 8 {
 		t.Errorf("acquired %v", got)
 	}
-	if err, _ := alter("g", 0, 8); !errors.Is(err, ErrNonEmpty) {
+	if _, err := alter("g", 0, 8); !errors.Is(err, ErrNonEmpty) {
 		t.Errorf("with members: %v", err)
 	}
 	var answer error
@@ -301,7 +301,7 @@ func TestOffsetsAreAlteredInAnEmptyGroup(t *testing.T) {
 	if l := w.List(); len(l) != 1 || l[0].State != group.Empty || l[0].Type != group.Share {
 		t.Errorf("groups %+v", l)
 	}
-	if err, errs := alter("g", 0, 3); err != nil || errs[0] != nil {
+	if errs, err := alter("g", 0, 3); err != nil || errs[0] != nil {
 		t.Error(err, errs)
 	}
 	var left []error

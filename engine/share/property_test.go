@@ -26,7 +26,6 @@ type history struct {
 	limit   int16
 	records map[lattice.TopicPartition]map[int64]*record
 	first   map[lattice.TopicPartition]int64 // highest offset that was delivered for the first time
-	asked   []func()                         // answers that are outstanding are lost by a crash
 	session map[string]*Session
 }
 

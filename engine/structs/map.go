@@ -46,15 +46,6 @@ func (t Type) String() string { return typeNames[t] }
 
 var kindOf = [...]state.Kind{String: state.Register, Hash: state.Field, Set: state.Member, SortedSet: state.Scored, List: state.Element}
 
-func typeOf(k state.Kind) Type {
-	for t, x := range kindOf {
-		if x == k {
-			return Type(t)
-		}
-	}
-	return None
-}
-
 // Map is one named map of a store within a transaction. Not safe for concurrent use.
 type Map struct {
 	rows Rows

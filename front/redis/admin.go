@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"math"
 	"strings"
 	"time"
 
@@ -156,7 +155,7 @@ func slowlogGet(x *call) error {
 	count := int64(10)
 	if len(x.args) == 3 {
 		n, ok := resp.Int(x.args[2])
-		if !ok || n < -1 || n > math.MaxInt64 {
+		if !ok || n < -1 {
 			return replyError("ERR count should be greater than or equal to -1")
 		}
 		count = n

@@ -76,15 +76,6 @@ func (x *call) int(i int) (int64, error) {
 	return n, nil
 }
 
-// float reads argument i as a number.
-func (x *call) float(i int) (float64, error) {
-	f, ok := structs.Float(x.args[i])
-	if !ok {
-		return 0, errNotFloat
-	}
-	return f, nil
-}
-
 // is reports whether argument i is a word, in any case.
 func (x *call) is(i int, word string) bool { return fold(x.args[i], word) }
 

@@ -92,11 +92,10 @@ func (c *cursors) find(what string, id uint64) ([]byte, error) {
 
 // scanOptions are what the SCAN family takes.
 type scanOptions struct {
-	cursor  uint64
-	count   int64
-	match   []byte // nil: everything
-	typ     string // "": every type
-	perItem int64  // replies an element takes
+	cursor uint64
+	count  int64
+	match  []byte // nil: everything
+	typ    string // "": every type
 }
 
 // readCursor reads the cursor.

@@ -28,7 +28,6 @@ type Server struct {
 	settings settings
 	stats    stats
 	budget   budget
-	bufs     sync.Pool // *[]byte of replyBytes
 	pubsub   pubsub
 	outbox   outbox
 	blocked  blocked

@@ -15,8 +15,6 @@ import (
 // fake is a server whose figures are those it was made with, times the round.
 type fake struct {
 	rate, cpu, ms float64
-	log           *[]string
-	name          string
 	topics        map[string]bool
 	noReads       bool
 	fail          error
