@@ -17,8 +17,9 @@ func TestShareGroupsBesideOthers(t *testing.T) {
 	a.produce(topic, 9, 0, batch(record.None, "0", "1"))
 	a.fetch(topic, 0)
 	c := f.dial()
-	member, generation := c.join(5, "classic", "", nil)
-	if member, generation = c.join(5, "classic", member, nil); generation != 1 {
+	member, _ := c.join(5, "classic", "", nil)
+	member, generation := c.join(5, "classic", member, nil)
+	if generation != 1 {
 		t.Fatalf("member %s, generation %d", member, generation)
 	}
 	if r := f.sharer("classic", "x").beat(0, topic); r.ErrorCode != kerr.GroupIDNotFound.Code {
