@@ -28,5 +28,8 @@ func (n *Node) wireRedis() error {
 			Data: c.Data, Durability: c.State.Durability,
 		},
 	}, redis.Over(st.State()))
+	if err == nil {
+		st.OnExpired(n.redis.Expired)
+	}
 	return err
 }

@@ -54,7 +54,8 @@ func (r Row) Under(under, d Dot) (Row, bool, error) {
 }
 
 // Expired returns what is gone at nowMs, by the expiry whose head is the
-// greatest in r: nil when there is none, or its time has not come.
+// greatest in r: what it covers, and that head itself. It is nil when there is none, or its time has
+// not come.
 func (r Row) Expired(nowMs int64) (Cites, error) {
 	if len(r) == 0 {
 		return nil, nil
@@ -63,7 +64,7 @@ func (r Row) Expired(nowMs int64) (Cites, error) {
 	if err != nil || e.At > nowMs {
 		return nil, err
 	}
-	return e.Cover, nil
+	return e.Cover.Raise(r.Last().Dot), nil
 }
 
 // joinExpiry joins the covers of one expiry as two replicas have it.

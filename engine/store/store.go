@@ -120,6 +120,7 @@ type Store struct {
 	shares    *share.Manager
 	txns      *txn.Manager
 	genesis   []byte
+	onExpired []func(m string, key []byte) // constant once Run runs
 
 	changeMu sync.Mutex // held by whoever creates, changes or deletes topics
 
@@ -335,6 +336,7 @@ func (s *Store) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for name, run := range map[string]func(context.Context) error{
 		"groups": s.groups.Run, "share groups": s.shares.Run, "transactions": s.txns.Run, "housekeeping": s.keepHouse,
+		"expiry": s.expire,
 	} {
 		wg.Add(1)
 		go func() {

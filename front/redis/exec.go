@@ -352,6 +352,9 @@ func (c *conn) invoke(cmd *command, args [][]byte) error {
 	touched := len(x.fx.touched)
 	x.cmd, x.args, x.db = cmd, args, c.sess.db
 	began := x.now
+	if err := x.endExpired(); err != nil {
+		return err
+	}
 	err := x.cmd.do(x)
 	if err != nil {
 		msg, answer := text(err)

@@ -212,6 +212,9 @@ func (x *call) invokeQueued(q multiCommand) error {
 	before := x.w.Len()
 	x.cmd, x.args, x.db = q.cmd, q.args, c.sess.db
 	began := x.now
+	if err := x.endExpired(); err != nil {
+		return err
+	}
 	if err := q.cmd.do(x); err != nil {
 		msg, answer := text(err)
 		if !answer {

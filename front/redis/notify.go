@@ -85,6 +85,27 @@ func appendEvents(to []event, on notifyClass, db int, what string, key []byte) [
 	return to
 }
 
+// endExpired ends the keys of a command that writes, as far as they have expired,
+// so that it is heard that they did: the write would end them in silence.
+func (x *call) endExpired() error {
+	if x.cmd.set&write == 0 || len(x.cmd.keySpecs) == 0 || notifyClass(x.srv.settings.notify.Load())&notifyExpired == 0 {
+		return nil
+	}
+	at, _ := x.cmd.keysOf(x.args)
+	for _, i := range at {
+		all, err := x.m().Reap(x.args[i])
+		if err != nil {
+			return err
+		}
+		if all {
+			x.srv.stats.expired.Add(1)
+			x.touch(x.args[i])
+			x.notify(notifyExpired, "expired", x.args[i])
+		}
+	}
+	return nil
+}
+
 // Expired says that a key of a map ended because its time had come, by whoever
 // removes such keys. It is called once the removal is durable.
 func (s *Server) Expired(m string, key []byte) {
