@@ -162,6 +162,7 @@ type Machine struct {
 	stale   bool
 	failed  error
 	out     []Folded // of the running call
+	offered waiter   // likewise, so that an entry that enters at once needs no memory
 	changes changes
 }
 
@@ -205,14 +206,15 @@ func (m *Machine) Offer(s sigchain.Signed, nowMs int64) (Effects, error) {
 		m.fork(a, at)
 		return m.finish(Dropped, &Fork{s, id})
 	}
-	w := &waiter{entry: s, at: at}
-	if !m.ready(w) {
-		if err := m.wait(w); err != nil {
+	m.offered = waiter{entry: s, at: at}
+	if !m.ready(&m.offered) {
+		w := m.offered
+		if err := m.wait(&w); err != nil {
 			return Effects{}, err
 		}
-		return m.effects(m.status(w), nil), nil
+		return m.effects(m.status(&w), nil), nil
 	}
-	if err := m.enter(w); err != nil {
+	if err := m.enter(&m.offered); err != nil {
 		return m.fail(err)
 	}
 	return m.finish(Entered, nil)
@@ -336,7 +338,7 @@ func (m *Machine) enter(w *waiter) error {
 	}
 	m.name(c, s)
 	c.tip, c.time = s.Link(), s.Time
-	f := m.judge(c, s, w.ops)
+	f := m.judge(c, s, &w.ops)
 	m.out = append(m.out, f)
 	if f.Void == nil {
 		m.moves++

@@ -21,8 +21,8 @@ type operations struct {
 	unknown bool        // one is of a kind or version that is not known here
 }
 
-func parse(s sigchain.Signed) *operations {
-	o := &operations{needs: roster.Reader, state: make([]state.Op, len(s.Ops))}
+func parse(s sigchain.Signed) operations {
+	o := operations{needs: roster.Reader, state: make([]state.Op, len(s.Ops))}
 	own := state.Writer{Author: s.Author, Incarnation: s.Incarnation}
 	for i, op := range s.Ops {
 		needs, err := roster.Writer, error(nil)
@@ -65,8 +65,8 @@ func (m *Machine) judge(c *chain, s sigchain.Signed, o *operations) Folded {
 	if err == nil {
 		err = m.unseen(c, s, o.state)
 	}
-	if len(o.members)+len(o.removes) > 0 {
-		m.enrol(roster.Entry{At: at, Needs: o.needs, Members: o.members, Removes: o.removes}, err == nil)
+	if err == nil && len(o.members)+len(o.removes) > 0 {
+		m.enrol(roster.Entry{At: at, Needs: o.needs, Members: o.members, Removes: o.removes})
 	}
 	switch {
 	case s.Seq >= c.limit:
@@ -80,15 +80,14 @@ func (m *Machine) judge(c *chain, s sigchain.Signed, o *operations) Folded {
 	return Folded{Entry: s, Ops: o.state}
 }
 
-// enrol adds an entry to the roster, if it is in form, or takes it out again: by
-// what was learned since it was added, it named what its author had not seen.
-func (m *Machine) enrol(e roster.Entry, inForm bool) {
-	changed := inForm && m.roster.Add(e) || !inForm && m.roster.Drop(e.At)
-	if !changed {
+// enrol adds an entry to the roster, whether it counts or not: that is asked when
+// something depends on it.
+func (m *Machine) enrol(e roster.Entry) {
+	if !m.roster.Add(e) {
 		return
 	}
 	m.changes.entry(e.At)
-	if len(e.Removes) > 0 || !inForm {
+	if len(e.Removes) > 0 {
 		m.recheck()
 	}
 }

@@ -58,7 +58,7 @@ const (
 // ErrRecord means a record that Changes never returned. Kind Corrupt.
 var ErrRecord = lattice.E(lattice.Corrupt, errors.New("malformed record of the fold"))
 
-// Record is to be kept under its key; an empty Value means that it goes.
+// Record is to be kept under its key, in the place of one that was.
 type Record struct{ Key, Value []byte }
 
 // changes is which records have changed since they were last asked for.
@@ -224,13 +224,10 @@ func (s segment) record(c *chain) Record {
 	return Record{k, append(newRecord(1), byte(s.role))}
 }
 
-// entryRecord returns what the roster holds of an entry, or that it holds nothing.
+// entryRecord returns what the roster holds of an entry.
 func (m *Machine) entryRecord(at sigchain.Ref) Record {
 	k := appendRef([]byte{tagEntry}, at)
-	e, ok := m.roster.Entry(at)
-	if !ok {
-		return Record{Key: k}
-	}
+	e, _ := m.roster.Entry(at)
 	v := append(newRecord(64), byte(e.Needs))
 	v = binary.BigEndian.AppendUint32(v, uint32(len(e.Members)+len(e.Removes)))
 	add := func(op sigchain.Op, err error) {

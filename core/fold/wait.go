@@ -22,8 +22,8 @@ type waiting struct {
 type waiter struct {
 	entry sigchain.Signed
 	at    sigchain.Place
-	ops   *operations // once it is parsed
-	step  int         // what it depends on, up to here, has entered
+	ops   operations // once it is parsed
+	step  int        // what it depends on, up to here, has entered
 	why   cause
 	on    sigchain.Place // for what it waits, if why is missing
 	gone  bool
@@ -68,7 +68,7 @@ func (m *Machine) ready(w *waiter) bool {
 		w.why = byClock
 		return false
 	}
-	if w.ops == nil {
+	if w.ops.state == nil {
 		w.ops = parse(w.entry)
 	}
 	w.why = byVersion

@@ -205,11 +205,7 @@ func (r *replica) apply(e Effects) {
 		}
 	}
 	for _, rec := range r.m.Changes() {
-		if rec.Value == nil {
-			delete(r.records, string(rec.Key))
-		} else {
-			r.records[string(rec.Key)] = bytes.Clone(rec.Value)
-		}
+		r.records[string(rec.Key)] = bytes.Clone(rec.Value)
 	}
 	if len(r.m.Changes()) != 0 {
 		r.t.Fatal("changes come twice")
@@ -311,14 +307,12 @@ func (r *replica) waits() []sigchain.Place {
 	return all
 }
 
-// sameRecords reports what differs between the records kept and all there are.
+// checkRecords fails if the records that were kept are not all there are.
 func (r *replica) checkRecords() {
 	r.t.Helper()
 	all := map[string][]byte{}
 	for rec := range r.m.records {
-		if rec.Value != nil {
-			all[string(rec.Key)] = rec.Value
-		}
+		all[string(rec.Key)] = rec.Value
 	}
 	if _, ok := r.records["m"]; !ok {
 		delete(all, "m")

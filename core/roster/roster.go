@@ -120,24 +120,6 @@ func (r *Roster) Entry(at sigchain.Ref) (Entry, bool) {
 	return *e, true
 }
 
-// Drop takes out what was added of an entry, and reports whether there was
-// something.
-func (r *Roster) Drop(at sigchain.Ref) bool {
-	e, ok := r.entries[at]
-	if !ok {
-		return false
-	}
-	delete(r.entries, at)
-	for _, m := range e.Members {
-		r.granted[m.Author] = slices.DeleteFunc(r.granted[m.Author], func(g sigchain.Ref) bool { return g == at })
-	}
-	for _, rm := range e.Removes {
-		r.removals[rm.Author] = slices.DeleteFunc(r.removals[rm.Author], func(x removal) bool { return x.at == at })
-	}
-	r.Forget()
-	return true
-}
-
 // Role returns the role that counts at a place of a chain.
 func (r *Roster) Role(at sigchain.Place) Role {
 	return r.greatest(at, r.history.Named(at), r.history.Valid(at))

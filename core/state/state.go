@@ -28,9 +28,9 @@
 //
 // # What an operation may name
 //
-// Only what its author had seen: dots of the same chain before it, and dots of
-// entries of other writers at or below one that this or an earlier entry of the
-// chain names as a parent. An operation that names anything else would have
+// Only what its author had seen: dots before it in its own chain and in those
+// that this follows, and dots of other writers at or below an entry that one of
+// those names as a parent. An operation that names anything else would have
 // another effect here than where that thing arrives later, so the fold makes its
 // whole entry void (Seen is the test). An author therefore names as parents the
 // folded tips of all other writers that have moved since its entry before.
