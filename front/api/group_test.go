@@ -17,6 +17,7 @@ import (
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/client"
 	"github.com/lattice-log/lattice/core/proof"
+	"github.com/lattice-log/lattice/engine/share"
 	"github.com/lattice-log/lattice/front/api"
 	"github.com/lattice-log/lattice/storage/disk"
 )
@@ -272,4 +273,51 @@ func TestProofs(t *testing.T) {
 	if _, err := proof.Verify(cp.Proof); err != nil {
 		t.Errorf("the checkpoint's proof: %v", err)
 	}
+}
+
+// TestShareGroupsByHand: share groups are looked after under the same names.
+func TestShareGroupsByHand(t *testing.T) {
+	s, c, _ := node(t)
+	ctx := t.Context()
+	fill(t, c, "events", 2, 20)
+	topic, _ := s.Topic("events")
+	beat := s.Shares().Heartbeat(share.HeartbeatRequest{Group: "workers", MemberID: "m", Topics: []string{"events"}})
+	if beat.Err != nil {
+		t.Fatal(beat.Err)
+	}
+	d, err := c.Group(ctx, "workers")
+	if err != nil || d.Type != "share" || d.State != "Stable" || len(d.Roster) != 1 || len(d.Roster[0].Assignment["events"]) != 2 {
+		t.Fatalf("group %+v, %v", d, err)
+	}
+	_, err = c.ResetGroup(ctx, "workers", client.GroupReset{Topic: "events", To: client.Last(3)})
+	wantKind(t, "reset with a member", err, lattice.Conflict)
+	wantKind(t, "delete with a member", c.DeleteGroup(ctx, "workers"), lattice.Conflict)
+	done := make(chan error, 1)
+	session, err := s.Shares().Open("workers", "m", []lattice.TopicPartition{{Topic: topic.ID}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Shares().Prepare(ctx, session, func() { done <- nil })
+	<-done
+	s.Shares().Heartbeat(share.HeartbeatRequest{Group: "workers", MemberID: "m", MemberEpoch: share.EpochLeave})
+	want := []client.GroupMoved{{Partition: 0, OldOffset: 10, Offset: 7}, {Partition: 1, OldOffset: -1, Offset: 7}}
+	if moved, err := c.ResetGroup(ctx, "workers", client.GroupReset{Topic: "events", To: client.Last(3), DryRun: true}); err != nil || !slices.Equal(moved, want) {
+		t.Errorf("dry reset: %+v, %v", moved, err)
+	}
+	if moved, err := c.ResetGroup(ctx, "workers", client.GroupReset{Topic: "events", To: client.Last(3)}); err != nil || !slices.Equal(moved, want) {
+		t.Errorf("reset: %+v, %v", moved, err)
+	}
+	if d, err = c.Group(ctx, "workers"); err != nil || d.State != "Empty" || d.Lag != 6 || len(d.Offsets) != 2 || d.Offsets[0].Committed != 7 {
+		t.Errorf("after the reset: %+v, %v", d, err)
+	}
+	if err := c.CommitGroup(ctx, "workers", map[client.TopicPartition]int64{{Topic: "events"}: 4}); lattice.KindOf(err) != lattice.Conflict {
+		t.Errorf("commit in a share group: %v", err)
+	}
+	if all, err := c.Groups(ctx); err != nil || len(all) != 1 || all[0].Type != "share" {
+		t.Errorf("groups %+v, %v", all, err)
+	}
+	if err := c.DeleteGroup(ctx, "workers"); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, "delete again", c.DeleteGroup(ctx, "workers"), lattice.NotFound)
 }
