@@ -39,11 +39,12 @@ func TestShareGroupThroughCrashes(t *testing.T) {
 	}
 	work, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
+	addr := c.addr // each start sets it again, to the same
 	for i := range 3 {
 		wg.Go(func() {
 			rng := mrand.New(mrand.NewPCG(7, uint64(i)))
 			for work.Err() == nil {
-				world.session(work, c.addr, topic, fmt.Sprint("member-", i), rng)
+				world.session(work, addr, topic, fmt.Sprint("member-", i), rng)
 			}
 		})
 	}
