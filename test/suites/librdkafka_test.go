@@ -23,13 +23,16 @@ import (
 // number can have several; the program runs those that are meant for the broker's
 // configuration, which it is told (a scenario).
 type cSuite struct {
+	info      about
+	only      []string           // numbers; nil: all
+	env       []string           // of the program
 	processes map[string]process // by the first test of each; set by list
 }
 
-func librdkafka() suite { return new(cSuite) }
+func (s *cSuite) about() about { return s.info }
 
-func (*cSuite) about() about {
-	return about{
+func librdkafka() suite {
+	return &cSuite{info: about{
 		name: "librdkafka", title: "librdkafka", version: "2.15.1", limit: 12 * time.Minute,
 		how: "Its tests that talk to a broker, in full mode and for a broker of version 4.2, each number in a process of its own. The sources and tests are those " +
 			"that the npm package @confluentinc/kafka-javascript brings. What the tests ask of Kafka's kafka-topics.sh is done by `lattice topic`, their Java " +
@@ -40,6 +43,19 @@ func (*cSuite) about() about {
 			"0045_subscribe_update_topic_remove": {"--set", "kafka.auto_create=false"},
 			"0107_topic_recreate":                {"--set", "kafka.auto_create=false"},
 			"0111_delay_create_topics":           {"--set", "kafka.auto_create=false"},
+		},
+	}}
+}
+
+// librdkafka848 runs tests about groups once more, with groups of KIP-848.
+func librdkafka848() suite {
+	a := librdkafka().about()
+	a.name, a.program, a.title, a.nodeFor = "librdkafka-848", a.name, a.title+", KIP-848", nil
+	a.how = "Those of its tests that are about groups, with `TEST_CONSUMER_GROUP_PROTOCOL=consumer`, otherwise as above."
+	return &cSuite{
+		info: a, env: []string{"TEST_CONSUMER_GROUP_PROTOCOL=consumer"},
+		only: []string{
+			"0018", "0022", "0026", "0029", "0030", "0033", "0045", "0050", "0051", "0056", "0069", "0089", "0099", "0102", "0118", "0122", "0132", "0137",
 		},
 	}
 }
@@ -113,6 +129,9 @@ func (s *cSuite) list(t *testing.T, dir string) []string {
 		t.Fatal(err)
 	}
 	s.processes = processes(string(text))
+	maps.DeleteFunc(s.processes, func(_ string, p process) bool {
+		return s.only != nil && (p.scenario != "" || !slices.Contains(s.only, p.number))
+	})
 	return slices.Sorted(maps.Keys(s.processes))
 }
 
@@ -131,6 +150,7 @@ func (s *cSuite) command(t *testing.T, at place) *exec.Cmd {
 		"KAFKA_PATH="+filepath.Join(at.dir, "kafka"), "BROKERS="+at.node.Kafka,
 		"LATTICE_BIN="+at.bin, "LATTICE_DATA="+at.node.Dir,
 	)
+	cmd.Env = append(cmd.Env, s.env...)
 	if p.scenario != "" {
 		cmd.Env = append(cmd.Env, "TEST_SCENARIO="+p.scenario)
 	}

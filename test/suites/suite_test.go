@@ -88,7 +88,7 @@ const (
 
 // roster is every suite, in the order of the page.
 func roster() []suite {
-	return []suite{franzGo(), sarama(), kafkaGo(), confluent(), confluent848(), librdkafka()}
+	return []suite{franzGo(), sarama(), kafkaGo(), confluent(), confluent848(), librdkafka(), librdkafka848()}
 }
 
 // selected returns the suites that the flag names, or skips the test.
