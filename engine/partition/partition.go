@@ -123,6 +123,7 @@ type Partition struct {
 	houseMu  sync.Mutex // held by retention, compaction, truncation
 	snapMu   sync.Mutex // held while a snapshot is saved
 	snapSize atomic.Int64
+	snapEnd  int64 // owned by snapMu: the end that the saved snapshot speaks of; -1 when that is unknown
 
 	recompressors sync.Pool // *record.Recompressor
 

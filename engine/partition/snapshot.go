@@ -20,6 +20,10 @@ func (p *Partition) loadProducers() error {
 	if err != nil {
 		return fmt.Errorf("load producer snapshot: %w", err)
 	}
+	p.snapEnd = -1
+	if b == nil && end == 0 {
+		p.snapEnd = 0 // none is as good as one of an empty log
+	}
 	if b != nil {
 		ps, next, err := parseProducers(b)
 		switch {
@@ -31,6 +35,7 @@ func (p *Partition) loadProducers() error {
 			p.o.Logger.Warn("producer snapshot is ahead of the log; reading the whole log instead", "partition", p.id, "snapshot", next, "end", end)
 		default:
 			p.producers, from = ps, max(next, start)
+			p.snapEnd = next
 		}
 	}
 	err = p.log.Scan(from, end, func(b signedlog.Block) error {
@@ -48,7 +53,8 @@ func (p *Partition) loadProducers() error {
 	return err
 }
 
-// saveProducers saves the producer state up to the log's end.
+// saveProducers saves the producer state up to the log's end, unless that is
+// saved: what else forgets producers and transactions is done again by a restart.
 func (p *Partition) saveProducers() error {
 	if p.o.ReadOnly {
 		return nil // there are none
@@ -57,6 +63,10 @@ func (p *Partition) saveProducers() error {
 	defer p.snapMu.Unlock()
 	p.mu.Lock()
 	_, _, end := p.log.Bounds()
+	if p.snapEnd == end {
+		p.mu.Unlock()
+		return nil // nothing came since
+	}
 	b, written := p.producers.snapshot(end), p.log.Written()
 	p.mu.Unlock()
 	// What the snapshot speaks of must be durable before it is: else a power cut
@@ -68,5 +78,6 @@ func (p *Partition) saveProducers() error {
 		return fmt.Errorf("save producers of %s: %w", p.id, err)
 	}
 	p.snapSize.Store(written)
+	p.snapEnd = end
 	return nil
 }

@@ -11,7 +11,9 @@ import (
 )
 
 // steps are the sizes by which the active file grows ahead of its blocks. Most
-// logs are small; one that grows is soon worth few, large steps.
+// logs are small, and thousands of them share a disk: a step is taken only by a
+// log that has as many bytes of blocks, so that room at most doubles it, but for
+// the first. One that grows is soon worth few, large steps.
 var steps = [...]int64{64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20}
 
 // zeroed is the largest step that is written with zeros, rather than only
@@ -181,9 +183,12 @@ func (l *Log) writer(s *segment) (vfs.File, error) {
 // the file itself. growMu is held.
 func (l *Log) extend(s *segment, f vfs.File, end int64) bool {
 	alloc := s.alloc.Load()
-	step := steps[l.step]
-	l.step = min(l.step+1, len(steps)-1)
-	to := max(min(alloc+step, l.opt.SegmentBytes), end)
+	step := l.nextStep(end)
+	to := alloc + step
+	if to < end {
+		to = end + step
+	}
+	to = max(min(to, l.opt.SegmentBytes), end)
 	if to-alloc <= steps[0] {
 		if writeZeros(f, alloc, to) != nil {
 			return false
@@ -198,6 +203,15 @@ func (l *Log) extend(s *segment, f vfs.File, end int64) bool {
 	}
 	s.alloc.Store(to)
 	return true
+}
+
+// nextStep returns the size of the next step for a file whose blocks end, or are
+// about to end, at a position. growMu is held.
+func (l *Log) nextStep(end int64) int64 {
+	for l.step+1 < len(steps) && steps[l.step+1] <= end {
+		l.step++
+	}
+	return steps[l.step]
 }
 
 // Prepare readies room for coming appends, so that they and their syncs find
@@ -220,7 +234,7 @@ func (l *Log) Prepare() error {
 	}
 	defer w.release()
 	alloc := s.alloc.Load()
-	step := min(steps[l.step], zeroed)
+	step := min(l.nextStep(end), zeroed)
 	if alloc >= l.opt.SegmentBytes || alloc-end > step/2 {
 		return nil
 	}
@@ -229,7 +243,6 @@ func (l *Log) Prepare() error {
 		return storage("prepare segment %d: %w", s.base, err)
 	}
 	s.alloc.Store(to)
-	l.step = min(l.step+1, len(steps)-1)
 	// Not beside another sync: an error is reported once, to one of them.
 	if !l.syncMu.TryLock() {
 		return nil

@@ -310,7 +310,9 @@ func (r *recovery) cutRest(s *segment, c *Cut) (int64, error) {
 	}
 	defer func() { _ = f.Close() }() // synced below
 	size := s.alloc.Load()
-	last, err := rest(f, s.end, size, make([]byte, 64<<10))
+	buf := l.opt.Handles.bufs.Get().(*[]byte)
+	last, err := rest(f, s.end, size, *buf)
+	l.opt.Handles.bufs.Put(buf)
 	if err != nil || last == s.end {
 		return 0, err
 	}

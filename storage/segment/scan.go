@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"bytes"
 	"errors"
 	"io"
 
@@ -101,13 +102,16 @@ func (s *scanner) next(at, prev, limit int64) (Meta, int64, error) {
 // rest reports the position behind the last non-zero byte in [at, end), at
 // when there is none.
 func rest(f io.ReaderAt, at, end int64, buf []byte) (int64, error) {
+	var zeros [4 << 10]byte
 	last := at
 	for at < end {
 		n, err := f.ReadAt(buf[:min(int64(len(buf)), end-at)], at)
-		for i, b := range buf[:n] {
-			if b != 0 {
-				last = at + int64(i) + 1
-			}
+		data := buf[:n]
+		for len(data) >= len(zeros) && bytes.Equal(data[len(data)-len(zeros):], zeros[:]) {
+			data = data[:len(data)-len(zeros)]
+		}
+		if data = bytes.TrimRight(data, "\x00"); len(data) > 0 {
+			last = at + int64(len(data))
 		}
 		at += int64(n)
 		if n == 0 {

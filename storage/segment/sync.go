@@ -101,6 +101,10 @@ func (l *Log) syncActive(s *segment, end, off int64) error {
 
 // seal trims a full file to its blocks, makes blocks and length durable, then
 // writes the indexes. Each step may be repeated.
+//
+// The last file of a log that closes needs less, because Open reads it on from
+// where it is told and believes its index for the hint's sake: only its blocks
+// must be durable. So thousands of idle logs close without a sync.
 func (l *Log) seal(s *segment) error {
 	h, err := l.forWriting(s)
 	if err != nil {
@@ -110,14 +114,20 @@ func (l *Log) seal(s *segment) error {
 	if err := l.mend(s, h.f, s.end); err != nil {
 		return err
 	}
+	l.mu.RLock()
+	last := l.stopping && s == l.segs[len(l.segs)-1]
+	dirty := s.syncedAt < s.end
+	l.mu.RUnlock()
 	l.growMu.Lock() // Prepare must not write behind the end any more
 	err = l.fs.Truncate(l.name(s.base, logExt), s.end)
 	l.growMu.Unlock()
 	if err != nil {
 		return storage("trim: %w", err)
 	}
-	if err := h.f.Sync(); err != nil {
-		return l.suspect(s, err)
+	if dirty || !last {
+		if err := h.f.Sync(); err != nil {
+			return l.suspect(s, err)
+		}
 	}
 	l.mu.Lock()
 	s.syncedAt, s.syncedOff = s.end, s.next
@@ -127,7 +137,7 @@ func (l *Log) seal(s *segment) error {
 	if x.offsets == nil {
 		x.offsets = []offsetEntry{}
 	}
-	err = l.flushIndex(s.base, &x, true)
+	err = l.flushIndex(s.base, &x, !last)
 	if err != nil {
 		l.opt.Logger.Warn("segment index not written", "dir", l.dir, "segment", s.base, "error", err)
 		if rmErr := l.removeIndex(s.base); rmErr != nil { // what is there is not complete, and would pass for it
@@ -141,8 +151,8 @@ func (l *Log) seal(s *segment) error {
 	if err != nil { // made again by the next process; until then served from memory
 		s.index = x
 	}
-	l.newNames = true
-	if l.stopping && err == nil && s == l.segs[len(l.segs)-1] {
+	l.newNames = l.newNames || !last
+	if last && err == nil {
 		err = l.writeHint(s.base, &x)
 	} else {
 		err = disk.RemoveIfExists(l.fs, l.name(s.base, hintExt))
