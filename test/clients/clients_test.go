@@ -71,6 +71,9 @@ type bench struct {
 	at      string // the node's Kafka address
 }
 
+// keepOld keeps samples with times of long ago, however long the tests take.
+var keepOld = []string{"--set", "log.retention_ms=-1"}
+
 // TestMain lets more cases run at once than there are processors: they spend
 // most of their time waiting, for a group's first rebalance above all.
 func TestMain(m *testing.M) {
@@ -83,7 +86,7 @@ func TestMain(m *testing.M) {
 
 func TestClients(t *testing.T) {
 	b := &bench{bin: realnode.Build(t), clients: installed(t)}
-	b.at = realnode.Start(t, b.bin, t.TempDir()).Kafka
+	b.at = realnode.Start(t, b.bin, t.TempDir(), keepOld...).Kafka
 	for _, c := range []struct {
 		name string
 		run  func(*testing.T)

@@ -11,7 +11,7 @@ import (
 func (b *bench) idempotent(t *testing.T) {
 	b.each(t, func(t *testing.T, c client) {
 		lossy := newLossy(t)
-		n := realnode.Start(t, b.bin, t.TempDir(), "--advertise", lossy.addr())
+		n := realnode.Start(t, b.bin, t.TempDir(), append([]string{"--advertise", lossy.addr()}, keepOld...)...)
 		lossy.to(n.Kafka)
 		topic := name("lossy", c.name())
 		makeTopic(t, lossy.addr(), topic, partitions)

@@ -58,7 +58,7 @@ func TestField(t *testing.T) {
 	}
 	b := &bench{root: realnode.Root(t), whole: whole, results: map[string]*result{}}
 	bin := realnode.Build(t)
-	n := realnode.Start(t, bin, t.TempDir())
+	n := realnode.Start(t, bin, t.TempDir(), "--set", "log.retention_ms=-1")
 	b.at, b.data = n.Kafka, n.Dir
 	b.strict = realnode.Start(t, bin, t.TempDir(), "--set", "kafka.auto_create=false").Kafka
 	makeTopic(t, b.strict, "there", partitions)
