@@ -77,7 +77,7 @@ func (n *node) pair(key string) (v int, err error) {
 // level fsync is there afterwards, updates are there wholly or not at all, and the
 // state is the plain fold of the logs.
 func TestCrashAtEveryStep(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
+	rng, cuts := rand.New(rand.NewPCG(3, 4)), rand.New(rand.NewPCG(5, 6)) // cuts: under mu
 	fs := disk.NewMem()
 	book := &ledger{acked: map[string]int{}, inside: map[string]int{}}
 	var moments []moment
@@ -95,7 +95,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 		if step++; step%every == 0 {
 			book.mu.Lock()
 			defer book.mu.Unlock()
-			moments = append(moments, moment{step, op, fs.CrashClone([]int{0, 50, 100}[rng.IntN(3)], rng), maps.Clone(book.acked), maps.Clone(book.inside)})
+			moments = append(moments, moment{step, op, fs.CrashClone([]int{0, 50, 100}[cuts.IntN(3)], cuts), maps.Clone(book.acked), maps.Clone(book.inside)})
 		}
 		return nil
 	})
