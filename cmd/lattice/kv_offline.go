@@ -22,19 +22,26 @@ func (a *app) getKey(ctx context.Context, m string, key []byte) (k client.Key, e
 	return k, a.offline(ctx, err, get)
 }
 
-// offline runs f with a connection to the store of a stopped node, opened for it.
+// openStopped opens the store that is meant, in the directory of a stopped node.
 // unreachable is why no running node answered, and stays the error where there is
 // no directory either.
-func (a *app) offline(ctx context.Context, unreachable error, f func(*client.Client) error) error {
+func (a *app) openStopped(unreachable error) (*node.Offline, error) {
 	dir, err := a.dataDir()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	o, err := node.OpenOffline(dir, a.store, nil)
 	var held *node.HeldError
 	if errors.As(err, &held) || err != nil && lattice.KindOf(err) == lattice.NotFound && a.store == "" {
-		return unreachable
+		return nil, unreachable
 	}
+	return o, err
+}
+
+// offline runs f with a connection to the store of a stopped node, opened for it;
+// see openStopped.
+func (a *app) offline(ctx context.Context, unreachable error, f func(*client.Client) error) error {
+	o, err := a.openStopped(unreachable)
 	if err != nil {
 		return err
 	}

@@ -25,18 +25,26 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, environ: os.Environ()}
+	path, err := a.execute(ctx, args, func(path string) string { return path + " --help" })
+	return cli.Report(stderr, path, err)
+}
+
+// execute runs one command line, and returns the path of its command. An error
+// without a next step gets one: the client's, or for wrong usage what help makes of that path.
+func (a *app) execute(ctx context.Context, args []string, help func(path string) string) (path string, err error) {
 	root := newRoot(a)
 	root.SetArgs(args)
-	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
 	cmd, err := root.ExecuteContextC(ctx)
+	path = cmd.CommandPath()
 	if err != nil && cli.HintOf(err) == "" {
 		if h := client.Hint(err); h != "" {
 			err = cli.Hint(err, "%s", h)
 		} else if cli.IsUsage(err) {
-			err = cli.Hint(err, "%s --help", cmd.CommandPath())
+			err = cli.Hint(err, "%s", help(path))
 		}
 	}
-	return cli.Report(stderr, cmd.CommandPath(), err)
+	return path, err
 }

@@ -119,27 +119,17 @@ func (a *app) prove(cmd *cobra.Command, out, topic string, online func(context.C
 	return err
 }
 
-func (a *app) proveOnline(ctx context.Context, f func(context.Context, *client.Client) ([]byte, error)) ([]byte, error) {
-	c, err := a.dial()
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return f(ctx, c)
+func (a *app) proveOnline(ctx context.Context, f func(context.Context, *client.Client) ([]byte, error)) (b []byte, err error) {
+	err = a.withClient(func(c *client.Client) error {
+		b, err = f(ctx, c)
+		return err
+	})
+	return b, err
 }
 
-// proveOffline opens the directory of a stopped node. unreachable is why no
-// running node answered, and stays the error where there is no directory either.
+// proveOffline asks the directory of a stopped node; see openStopped.
 func (a *app) proveOffline(ctx context.Context, unreachable error, f func(context.Context, *node.Offline) ([]byte, error)) ([]byte, error) {
-	dir, err := a.dataDir()
-	if err != nil {
-		return nil, err
-	}
-	o, err := node.OpenOffline(dir, a.store, nil)
-	var held *node.HeldError
-	if errors.As(err, &held) || lattice.KindOf(err) == lattice.NotFound && err != nil {
-		return nil, unreachable
-	}
+	o, err := a.openStopped(unreachable)
 	if err != nil {
 		return nil, err
 	}

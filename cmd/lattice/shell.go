@@ -164,19 +164,7 @@ func (s *session) run(ctx context.Context, words []string) error {
 	a := *s.a
 	a.data, a.nodeURL, a.store, a.output = "", "", "", ""
 	a.environ = s.environ()
-	root := newRoot(&a)
-	root.SetArgs(words)
-	root.SetIn(a.stdin)
-	root.SetOut(a.stdout)
-	root.SetErr(a.stderr)
-	cmd, err := root.ExecuteContextC(ctx)
-	if err != nil && cli.HintOf(err) == "" {
-		if h := client.Hint(err); h != "" {
-			err = cli.Hint(err, "%s", h)
-		} else if cli.IsUsage(err) {
-			err = cli.Hint(err, "help %s", strings.TrimPrefix(cmd.CommandPath(), "lattice "))
-		}
-	}
+	_, err := a.execute(ctx, words, func(path string) string { return "help " + strings.TrimPrefix(path, "lattice ") })
 	return err
 }
 
