@@ -158,7 +158,7 @@ func (m *model) inForm(s sigchain.Signed) error {
 		if err != nil {
 			return err
 		}
-		if !state.Seen(parsed, own, s.Seq, uint32(i), f) {
+		if !seen(parsed, own, s.Seq, uint32(i), f) {
 			return ErrUnseen
 		}
 	}
@@ -275,3 +275,18 @@ var (
 	_ = bytes.Equal
 	_ = errors.Is
 )
+
+// seen reports whether op, as operation number index of entry seq of own, names
+// only what its author had seen: named is, for each other writer, the greatest
+// sequence number that the chain has named as a parent so far, this entry's
+// parents included. Operations before it in the same entry have been seen.
+func seen(op state.Op, own state.Writer, seq uint64, index uint32, named state.Frontier) bool {
+	for d := range op.Names {
+		switch {
+		case d.Writer != own && !named.Covers(d),
+			d.Writer == own && (d.Seq > seq || d.Seq == seq && d.Index >= index):
+			return false
+		}
+	}
+	return true
+}

@@ -52,21 +52,6 @@ type Op interface {
 	Names(yield func(Dot) bool)
 }
 
-// Seen reports whether op, as operation number index of entry seq of own, names
-// only what its author had seen: named is, for each other writer, the greatest
-// sequence number that the chain has named as a parent so far, this entry's
-// parents included. Operations before it in the same entry have been seen.
-func Seen(op Op, own Writer, seq uint64, index uint32, named Frontier) bool {
-	for d := range op.Names {
-		switch {
-		case d.Writer != own && !named.Covers(d),
-			d.Writer == own && (d.Seq > seq || d.Seq == seq && d.Index >= index):
-			return false
-		}
-	}
-	return true
-}
-
 // Put makes a head at an address, of any kind but expiry.
 type Put struct {
 	Address    Address

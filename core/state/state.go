@@ -32,7 +32,7 @@
 // that this follows, and dots of other writers at or below an entry that one of
 // those names as a parent. An operation that names anything else would have
 // another effect here than where that thing arrives later, so the fold makes its
-// whole entry void (Seen is the test). An author therefore names as parents the
+// whole entry void (core/fold). An author therefore names as parents the
 // folded tips of all other writers that have moved since its entry before.
 //
 // # Kinds
