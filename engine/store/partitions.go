@@ -95,7 +95,7 @@ func (s *Store) partitionOptions(rec TopicRecord, n int32) partition.Options {
 		Key: s.cfg.Key, Incarnation: s.info.Incarnation, Clock: s.cfg.Clock, Stamp: s.stamps.next,
 		Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger, Meta: s.cat.Meta(tp), Transactions: logsOf{s},
 		Limits:  record.Limits{MaxDecompressed: s.cfg.MaxDecompressed},
-		Genesis: s.genesis, Creation: rec.Creation,
+		Genesis: s.genesis.Bytes(), Creation: rec.Creation,
 	}
 }
 

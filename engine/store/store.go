@@ -119,7 +119,7 @@ type Store struct {
 	groups    *group.Manager
 	shares    *share.Manager
 	txns      *txn.Manager
-	genesis   []byte
+	genesis   sigchain.Signed
 	onExpired []func(m string, key []byte) // constant once Run runs
 
 	changeMu sync.Mutex // held by whoever creates, changes or deletes topics
@@ -255,12 +255,8 @@ func (s *Store) openCatalogue(records *local) error {
 			return err
 		}
 	}
-	genesis, err := sigchain.Parse(s.genesis)
-	if err != nil {
-		return err
-	}
 	s.state, err = keyval.Open(keyval.Options{
-		FS: s.cfg.FS, Dir: s.cfg.Dir, Genesis: genesis, Key: s.cfg.Key, Incarnation: s.info.Incarnation,
+		FS: s.cfg.FS, Dir: s.cfg.Dir, Genesis: s.genesis, Key: s.cfg.Key, Incarnation: s.info.Incarnation,
 		Clock: s.cfg.Clock, Stamp: s.stamps.next, Observe: s.stamps.observe,
 		Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger,
 		Durability: s.cfg.State.Durability, FlushEvery: s.cfg.State.FlushEvery, CacheBytes: s.cfg.State.CacheBytes,
@@ -290,7 +286,7 @@ func (s *Store) loadEntries(records *local) error {
 			if err != nil {
 				return err
 			}
-			first, s.genesis = &e, e.Bytes()
+			first, s.genesis = &e, e
 			s.info = Info{ID: id, Name: g.Name, Created: time.UnixMilli(int64(e.Time >> 16)).UTC(), Node: me}
 		}
 		var err error
