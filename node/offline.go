@@ -8,7 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
-	"strings"
+	"slices"
 	"sync"
 
 	lattice "github.com/lattice-log/lattice"
@@ -63,10 +63,14 @@ func openOffline(dir string, ids []lattice.StoreID, name string, key identity.Ke
 	if err != nil {
 		return nil, err
 	}
+	id, notID := lattice.ParseStoreID(name)
+	switch {
+	case name == "":
+		ids = []lattice.StoreID{first}
+	case notID == nil && id.String() == name: // an id tells the directory; a name is known when the store is open
+		ids = slices.DeleteFunc(ids, func(other lattice.StoreID) bool { return other != id })
+	}
 	for _, id := range ids {
-		if name == "" && id != first || strings.Trim(name, "0123456789abcdef") == "" && len(name) == 64 && id.String() != name {
-			continue
-		}
 		s, err := store.Open(store.Config{
 			FS: disk.OS(), Dir: filepath.Join(storesPath(dir), id.String()), Key: key,
 			Clock: tick.Real{}, Rand: rand.Reader, Logger: log,
