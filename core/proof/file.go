@@ -1,8 +1,9 @@
-// Package proof is the proof file: one self-contained text that shows, to anyone
-// who knows only a store's id, that a record is in a signed log, or that a
-// checkpoint is the writer's. Checking one needs no node and no network.
+// Package proof is the proof files: each one self-contained text that shows, to
+// anyone who knows only a store's id, that a record is in a signed log, that a
+// checkpoint is the writer's, or what a key holds. Checking one needs no node and
+// no network.
 //
-// # Proof file, version 1
+// # Proof file of a record or a checkpoint, version 1
 //
 // Lines ended by a newline, each a word, one space and a value. Binary values
 // are padded standard base64, numbers decimal without leading zeros. In this
@@ -53,6 +54,34 @@
 //
 // Rights that rest on other evidence (members other than the creator, promises)
 // are outside version 1: such a proof is refused as unsupported.
+//
+// # Proof file of a key, version 1
+//
+// Lines of the same form. A value that is empty is nothing after the space.
+//
+//	lattice-key-proof-v1
+//	genesis <the store's genesis entry>                       (core/sigchain)
+//	state <the signed statement of the state's root>          (core/trie)
+//	map <the map's name>
+//	key <the key>
+//	row <a row of the key>        all of them, ascending by kind and sub
+//	tree <the proof in the tree>                              (core/trie)
+//	sum <SHA-256 of all bytes before this line, 64 hex>
+//
+// A row is its kind u8, the length of its sub uvarint, the sub, and the row in its
+// canonical encoding (core/state): every head with its author, time and value, so
+// versions in conflict and expiry are proven, too. No row: there is no such key.
+//
+// What is checked:
+//
+//  1. The genesis entry, as above.
+//  2. The statement is of that store, and signed by its creator.
+//  3. The rows are well-formed, and are all rows that the tree of that root has
+//     under the key; or the tree has none under it.
+//
+// The signature says: this node had folded the entries that the frontier covers,
+// and the state was this. It does not show that the state is still so, or that the
+// node had been told everything that others wrote.
 //
 // # Rules for changing it
 //
@@ -165,15 +194,8 @@ func Parse(b []byte) (File, error) {
 		}
 		f.Batch = r.binary("batch")
 	}
-	covered := len(b) - len(r.rest)
-	if sum := fmt.Sprintf("%x", sha256.Sum256(b[:covered])); r.err == nil && string(r.value("sum")) != sum {
-		r.fail("its bytes were changed: they do not match the sum in the last line")
-	}
-	if r.err == nil && len(r.rest) != 0 {
-		r.fail("%d bytes after the sum", len(r.rest))
-	}
-	if r.err != nil {
-		return File{}, r.err
+	if err := r.end(b); err != nil {
+		return File{}, err
 	}
 	return f, nil
 }
