@@ -188,7 +188,7 @@ func Default() Config {
 		Data:  DefaultData(),
 		Kafka: Kafka{Listen: "127.0.0.1:9092", AutoCreate: "auto", DefaultPartitions: 4, Replication: "strict"},
 		Redis: Redis{
-			Connections: 10_000, ConnectionsPerAddress: 10_000, ArgumentBytes: 64 << 20, QueryBytes: 128 << 20,
+			Listen: "127.0.0.1:6379", Connections: 10_000, ConnectionsPerAddress: 10_000, ArgumentBytes: 64 << 20, QueryBytes: 128 << 20,
 			ReplyBytes: 256 << 20, PushBytes: 32 << 20, BufferedBytes: 1 << 30,
 		},
 		HTTP:  HTTP{Listen: "127.0.0.1:8080"},

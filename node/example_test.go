@@ -20,7 +20,7 @@ func Example() {
 	}
 	defer os.RemoveAll(dir)
 	cfg := node.Default()
-	cfg.Data, cfg.Kafka.Listen, cfg.HTTP.Listen = dir, "", ""
+	cfg.Data, cfg.Kafka.Listen, cfg.Redis.Listen, cfg.HTTP.Listen = dir, "", "", ""
 
 	ctx, stop := context.WithCancel(context.Background())
 	n, err := node.Open(ctx, cfg, node.Options{})

@@ -49,30 +49,60 @@ func listen(cfg Config) (l listeners, err error) {
 	if l.tokens, err = readTokens(cfg.HTTP.TokenFile); err != nil {
 		return l, err
 	}
-	if l.kafka, err = bind("kafka.listen", cfg.Kafka.Listen); err != nil {
-		return l, err
-	}
-	if l.redis, err = bind("redis.listen", cfg.Redis.Listen); err != nil {
-		return l, err
-	}
-	if l.http, err = bind("http.listen", cfg.HTTP.Listen); err != nil {
+	if err = l.bind(cfg); err != nil {
 		return l, err
 	}
 	return l, l.bindSocket(cfg.Data)
 }
 
-func bind(key, addr string) (net.Listener, error) {
-	if addr == "" {
-		return nil, nil
+// TakenError is why a node does not start where other processes have its
+// addresses. It names all of them, so that one look is enough.
+type TakenError struct {
+	Listeners []TakenListener
+}
+
+// TakenListener is a listener whose address another process has.
+type TakenListener struct {
+	Key     string // of its setting, such as "redis.listen"
+	Address string // host:port
+}
+
+func (e *TakenError) Error() string {
+	lines := make([]string, len(e.Listeners))
+	for i, l := range e.Listeners {
+		lines[i] = fmt.Sprintf("%s: %s is taken by another process", l.Key, l.Address)
 	}
-	ln, err := net.Listen("tcp", addr)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, lattice.E(lattice.Unavailable, fmt.Errorf("%s: %s is taken by another process", key, addr))
+	return strings.Join(lines, "\n")
+}
+
+// bind binds the addresses of the configuration.
+func (l *listeners) bind(cfg Config) error {
+	var taken TakenError
+	for _, b := range []struct {
+		key, addr string
+		to        *net.Listener
+	}{
+		{"kafka.listen", cfg.Kafka.Listen, &l.kafka},
+		{"redis.listen", cfg.Redis.Listen, &l.redis},
+		{"http.listen", cfg.HTTP.Listen, &l.http},
+	} {
+		if b.addr == "" {
+			continue
+		}
+		ln, err := net.Listen("tcp", b.addr)
+		switch {
+		case errors.Is(err, syscall.EADDRINUSE):
+			taken.Listeners = append(taken.Listeners, TakenListener{b.key, b.addr})
+		case err != nil:
+			return lattice.E(lattice.Unavailable, fmt.Errorf("%s: %w", b.key, err))
+		default:
+			*b.to = ln
+		}
 	}
-	if err != nil {
-		return nil, lattice.E(lattice.Unavailable, fmt.Errorf("%s: %w", key, err))
+	if len(taken.Listeners) > 0 {
+		return lattice.E(lattice.Unavailable, &taken)
 	}
-	return ln, nil
+	return nil
 }
 
 // bindSocket makes the socket that only the owner of the data directory can

@@ -26,7 +26,7 @@ func local(t *testing.T) Config {
 	t.Helper()
 	cfg := Default()
 	cfg.Data = filepath.Join(t.TempDir(), "data")
-	cfg.Kafka.Listen, cfg.HTTP.Listen = "127.0.0.1:0", "127.0.0.1:0"
+	cfg.Kafka.Listen, cfg.Redis.Listen, cfg.HTTP.Listen = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	return cfg
 }
 

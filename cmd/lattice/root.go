@@ -42,9 +42,9 @@ func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lattice",
 		Short: "Logs and state that replicate peer to peer and can be proven",
-		Long: `Lattice is one binary: a node that any Kafka client can use, and the commands that
-work with it. Every partition is a signed log with a Merkle tree, so that a record
-can be proven to someone who does not trust the node.
+		Long: `Lattice is one binary: a node that any Kafka client and any Redis client can
+use, and the commands that work with it. Every partition is a signed log with a Merkle
+tree, so that a record can be proven to someone who does not trust the node.
 
 Start a node with "lattice up"; the other commands find it through the data directory.`,
 		Example: `  lattice up

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 // TestScript runs the transcripts in testdata/script against this program and
 // real nodes. Beside testscript's own commands they have
 //
-//	ready DIR              wait for the node on DIR; sets $KAFKA, $HTTP and $PID
+//	ready DIR              wait for the node on DIR; sets $KAFKA, $REDIS, $HTTP and $PID
 //	term                   send SIGTERM to the node of the last ready
 //	fails CODE PROGRAM...  run a program that must end with this exit code
 //	json PATH [VALUE]      the last output is JSON and has something (VALUE, printed) at PATH
@@ -68,11 +68,12 @@ func scriptReady(ts *testscript.TestScript, neg bool, args []string) {
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if b, err := os.ReadFile(path); err == nil {
 			var info struct {
-				Kafka, HTTP string
-				PID         int
+				Kafka, Redis, HTTP string
+				PID                int
 			}
 			ts.Check(json.Unmarshal(b, &info))
 			ts.Setenv("KAFKA", info.Kafka)
+			ts.Setenv("REDIS", info.Redis)
 			ts.Setenv("HTTP", info.HTTP)
 			ts.Setenv("PID", strconv.Itoa(info.PID))
 			return

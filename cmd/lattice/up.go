@@ -31,7 +31,7 @@ func newUp(a *app) *cobra.Command {
 an identity and the store "main". An empty address turns a listener off; port 0 picks
 a free port. When every listener accepts connections, DATA/node.json says where.`,
 		Example: `  lattice up
-  lattice up --data /var/lib/lattice --kafka 127.0.0.1:0 --http ""
+  lattice up --data /var/lib/lattice --kafka 127.0.0.1:0 --redis 127.0.0.1:0 --http ""
   lattice up --config lattice.yaml --set log.retention_ms=72h`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -85,16 +85,32 @@ func (a *app) up(ctx context.Context, loaded settings.Loaded) error {
 // upHint adds the next step to an error of starting.
 func upHint(err error, cfg node.Config) error {
 	var held *node.HeldError
+	var taken *node.TakenError
 	switch {
 	case errors.As(err, &held):
 		return cli.Hint(err, "lattice status --data %s, or stop it: kill %d", cfg.Data, held.PID)
-	case strings.Contains(err.Error(), "is taken by another process"):
-		return cli.Hint(err, "give another address, or port 0 for any free one: --kafka 127.0.0.1:0 --http 127.0.0.1:0")
+	case errors.As(err, &taken):
+		return cli.Hint(err, "%s", takenHint(taken))
 	}
 	if lattice.KindOf(err) == lattice.Corrupt {
 		return cli.Hint(err, "lattice verify --data %s says what is damaged", cfg.Data)
 	}
 	return err
+}
+
+// takenHint says how to start beside the processes that have the addresses.
+func takenHint(taken *node.TakenError) string {
+	var any, off []string
+	for _, l := range taken.Listeners {
+		flag, _, _ := strings.Cut(l.Key, ".") // flags are named as the listeners' sections
+		host, _, err := net.SplitHostPort(l.Address)
+		if err != nil {
+			host = "127.0.0.1"
+		}
+		any = append(any, fmt.Sprintf("--%s %s", flag, net.JoinHostPort(host, "0")))
+		off = append(off, fmt.Sprintf("--%s ''", flag))
+	}
+	return fmt.Sprintf("take any free port: %s, or do without: %s", strings.Join(any, " "), strings.Join(off, " "))
 }
 
 // logger returns the node's logger: text for a person, JSON for a collector.
@@ -134,15 +150,7 @@ func (a *app) announce(i node.Info, cfg node.Config) {
 		line("franz-go", `kgo.NewClient(kgo.SeedBrokers("%s"))`, kafka)
 	}
 	if i.Redis != "" {
-		host, port, err := net.SplitHostPort(reachable(i.Redis))
-		if err == nil {
-			tls := ""
-			if cfg.TLS.Cert != "" {
-				tls = " --tls"
-			}
-			line("redis-cli", "redis-cli -h %s -p %s%s SET greeting hello", host, port, tls)
-			line("go-redis", `redis.NewClient(&redis.Options{Addr: "%s"})`, net.JoinHostPort(host, port))
-		}
+		redisLines(line, reachable(i.Redis), cfg.TLS.Cert != "")
 	}
 	line("lattice", "seq 1000 | lattice produce numbers%s", at)
 	line("", "lattice consume numbers --max 3%s", at)
@@ -157,6 +165,36 @@ func (a *app) announce(i node.Info, cfg node.Config) {
 	}
 	b.WriteString("\nStop it with Ctrl-C.\n")
 	fmt.Fprint(a.stdout, b.String())
+}
+
+// redisLines prints where to point Redis clients. What they take for granted is
+// left out: this machine, port 6379, no TLS.
+func redisLines(line func(what, format string, args ...any), addr string, tls bool) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return
+	}
+	cli, py, node := "redis-cli", []string{}, port
+	if host != "127.0.0.1" && host != "localhost" {
+		cli += " -h " + host
+		py = append(py, fmt.Sprintf("host='%s'", host))
+		node += fmt.Sprintf(", '%s'", host)
+	}
+	if port != "6379" {
+		cli += " -p " + port
+		py = append(py, "port="+port)
+	}
+	options := ""
+	if tls {
+		cli += " --tls"
+		py = append(py, "ssl=True")
+		node += ", { tls: {} }"
+		options = ", TLSConfig: &tls.Config{}"
+	}
+	line("redis-cli", "%s SET greeting hello", cli)
+	line("go-redis", `redis.NewClient(&redis.Options{Addr: "%s"%s})`, addr, options)
+	line("redis-py", "redis.Redis(%s)", strings.Join(py, ", "))
+	line("ioredis", "new Redis(%s)", node)
 }
 
 // dataFlag is what the other commands need to find this node.

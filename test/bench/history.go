@@ -108,7 +108,7 @@ func (h *past) start(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	began := time.Now()
-	p, err := launch(h.dir, exec.Command(h.env.bin("lattice"), "up", "--data", filepath.Join(h.dir, "data"), "--kafka", address(port), "--http", ""))
+	p, err := launch(h.dir, exec.Command(h.env.bin("lattice"), "up", "--data", filepath.Join(h.dir, "data"), "--kafka", address(port), "--redis", "", "--http", ""))
 	if err != nil {
 		return 0, err
 	}

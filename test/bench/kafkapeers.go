@@ -17,7 +17,7 @@ func (e *env) lattice(class compare.Class, durability string) compare.Peer {
 		Name: compare.Lattice, Class: class, How: "topic config lattice.durability=" + durability + ", hashed and signed",
 		Start: func(ctx context.Context) (compare.Server, error) {
 			return e.kafkaProtocol(ctx, e.version(e.bin("lattice"), "version"), func(dir string, port int) *exec.Cmd {
-				return exec.Command(e.bin("lattice"), "up", "--data", filepath.Join(dir, "data"), "--kafka", address(port), "--http", "")
+				return exec.Command(e.bin("lattice"), "up", "--data", filepath.Join(dir, "data"), "--kafka", address(port), "--redis", "", "--http", "")
 			}, map[string]string{"lattice.durability": durability})
 		},
 	}

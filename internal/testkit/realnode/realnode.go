@@ -83,21 +83,21 @@ func Root(t testing.TB) string {
 
 // Node is a running process. Its methods may be called from anywhere.
 type Node struct {
-	Dir, Kafka, HTTP string
-	PID              int
+	Dir, Kafka, Redis, HTTP string
+	PID                     int
 
 	log *tail
 	*Process
 }
 
-// Start runs "lattice up --data dir" with both listeners on ports of its
+// Start runs "lattice up --data dir" with every listener on a port of its
 // choice, unless args say otherwise, and waits until it serves. The process is
 // killed at the end of the test if nothing ended it before; the test fails if
 // it ends by itself.
 func Start(t testing.TB, bin, dir string, args ...string) *Node {
 	t.Helper()
 	// Flags that come later win.
-	args = append([]string{"up", "--data", dir, "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"}, args...)
+	args = append([]string{"up", "--data", dir, "--kafka", "127.0.0.1:0", "--redis", "127.0.0.1:0", "--http", "127.0.0.1:0"}, args...)
 	cmd := exec.Command(bin, args...)
 	n := &Node{Dir: dir, log: &tail{}}
 	cmd.Stdout, cmd.Stderr = n.log, n.log
@@ -148,14 +148,14 @@ func (n *Node) await() error {
 			continue
 		}
 		var info struct {
-			Kafka, HTTP string
-			PID         int
+			Kafka, Redis, HTTP string
+			PID                int
 		}
 		if err := json.Unmarshal(b, &info); err != nil {
 			return fmt.Errorf("node.json: %w", err)
 		}
 		if info.PID == n.PID {
-			n.Kafka, n.HTTP = info.Kafka, info.HTTP
+			n.Kafka, n.Redis, n.HTTP = info.Kafka, info.Redis, info.HTTP
 			return nil
 		}
 	}
