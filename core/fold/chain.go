@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/roster"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
 )
@@ -25,9 +26,15 @@ type author struct {
 	entries, bytes int
 }
 
-// frozen reports whether a place of the author is at or beyond its fork.
-func (a *author) frozen(at sigchain.Place) bool {
+// forked reports whether a place of the author is at or beyond its fork.
+func (a *author) forked(at sigchain.Place) bool {
 	return a.fork.Seq != 0 && cmp.Or(cmp.Compare(at.Incarnation, a.fork.Incarnation), cmp.Compare(at.Seq, a.fork.Seq)) >= 0
+}
+
+// frozen reports whether nothing enters in a place of the author any more: it is
+// at or beyond its fork, and beyond the base.
+func (a *author) frozen(at sigchain.Place) bool {
+	return a.forked(at) && at.Seq > a.base(at.Incarnation)
 }
 
 // begins reports whether c is the chain in which the author began.
@@ -60,8 +67,12 @@ type chain struct {
 	// what the chain that it follows had named at that place: nil while its tip is
 	// still there, because then it is that chain's named.
 	taken state.Frontier
-	heirs []*chain       // those that follow c at its tip
-	seen  state.Frontier // remembers sees
+	// base is the last entry that is folded for good; zero: none. See base.go.
+	base sigchain.Link
+	// what it had named there: nil while that is what it has named.
+	ground state.Frontier
+	heirs  []*chain       // those that follow c at its tip
+	seen   state.Frontier // remembers sees
 }
 
 // naming is a grant, named as a parent by entry seq.
@@ -78,6 +89,7 @@ func (c *chain) reset() {
 	c.tip, c.time, c.effective = sigchain.Link{}, 0, sigchain.Link{}
 	c.moved, c.quiet, c.applied = 0, 0, nil
 	c.named, c.taken, c.heirs, c.seen = nil, nil, nil, nil
+	c.base, c.ground = sigchain.Link{}, nil
 }
 
 func (c *chain) place(seq uint64) sigchain.Place {
@@ -163,7 +175,7 @@ func (m *Machine) limits(a *author) {
 		case c.after != nil && c.from >= c.after.limit, c.after == nil && !a.begins(c):
 			c.limit = 1
 		}
-		if a.frozen(c.place(c.limit - 1)) {
+		if a.forked(c.place(c.limit - 1)) {
 			c.limit = 1
 			if c.writer.Incarnation == a.fork.Incarnation {
 				c.limit = a.fork.Seq
@@ -212,6 +224,7 @@ func (m *Machine) name(c *chain, s sigchain.Signed) {
 		}
 		if w := writerOf(p.Place()); w != c.writer && p.Seq > c.named[w] {
 			m.settle(c)
+			m.keepGround(c)
 			if c.named == nil {
 				c.named = state.Frontier{}
 			}
@@ -228,7 +241,8 @@ func (m *Machine) inherit(c *chain) error {
 		return nil
 	}
 	c.taken = state.Frontier{}
-	for seq := range c.from {
+	maps.Copy(c.taken, c.after.atBase())
+	for seq := c.after.base.Seq; seq < c.from; seq++ {
 		s, ok, err := m.entryAt(c.after.place(seq + 1))
 		if err != nil {
 			return err
@@ -285,6 +299,9 @@ func (m *Machine) sees(c *chain, w state.Writer, seq uint64) bool {
 // Valid implements roster.History.
 func (m *Machine) Valid(at sigchain.Place) bool {
 	c := m.chains[writerOf(at)]
+	if c != nil && at.Seq <= c.base.Seq {
+		return c.appliedAt(at.Seq) > roster.None
+	}
 	return c != nil && at.Seq < c.limit
 }
 
@@ -317,10 +334,7 @@ func (m *Machine) Frontier() state.Frontier {
 	for w, c := range m.chains {
 		n := c.tip.Seq
 		if c.author.frozen(c.place(n)) {
-			n = 0
-			if c.writer.Incarnation == c.author.fork.Incarnation {
-				n = c.author.fork.Seq - 1
-			}
+			n = c.author.lastBefore(c.writer.Incarnation)
 		}
 		if n > 0 {
 			f[w] = n

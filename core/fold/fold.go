@@ -51,6 +51,14 @@
 //
 // A crash in between leaves no rows: the caller starts over at 1.
 //
+// # The base
+//
+// Entries are pruned where a snapshot has what they came to. Below it the machine
+// takes what was folded for good (base.go): an entry there is known, and a fork, a
+// cut or an earlier beginning that shows up there takes effect at the base. A
+// rebuild begins from the base instead of from nothing. Two replicas that pruned
+// at different places join their bases (Join), and go on from one.
+//
 // # What the caller must do
 //
 //  1. Make an entry durable before it is offered.
@@ -202,6 +210,8 @@ func (m *Machine) Offer(s sigchain.Signed, nowMs int64) (Effects, error) {
 		return m.fail(err)
 	case here && (id == s.ID || id.IsZero()):
 		return m.effects(Known, nil), nil
+	case here && a.forked(at): // at the base; an earlier fork is known
+		return m.effects(Known, nil), nil
 	case here:
 		m.fork(a, at)
 		return m.finish(Dropped, &Fork{s, id})
@@ -232,7 +242,7 @@ func (m *Machine) Forked(one, other sigchain.Signed) (Effects, error) {
 	}
 	at := one.Ref().Place()
 	a := m.author(one.Author)
-	if a.frozen(at) {
+	if a.forked(at) {
 		return m.effects(Known, nil), nil
 	}
 	m.fork(a, at)
@@ -281,6 +291,10 @@ func (m *Machine) idAt(at sigchain.Place) (lattice.Hash, bool, error) {
 	switch {
 	case c == nil || at.Seq > c.tip.Seq:
 		return lattice.Hash{}, false, nil
+	case at.Seq < c.base.Seq:
+		return lattice.Hash{}, true, nil // whether a log still has it must make no difference
+	case at.Seq == c.base.Seq:
+		return c.base.ID, true, nil
 	case at.Seq == c.tip.Seq:
 		return c.tip.ID, true, nil
 	}

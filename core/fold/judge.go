@@ -152,11 +152,11 @@ func (m *Machine) recheck() {
 		}
 		var turns []uint64
 		turn := func(seq uint64) {
-			if seq > 0 && seq <= c.tip.Seq {
+			if seq > c.base.Seq && seq <= c.tip.Seq {
 				turns = append(turns, seq)
 			}
 		}
-		turn(1)
+		turn(c.base.Seq + 1)
 		turn(c.limit)
 		for _, n := range c.grants {
 			turn(n.seq)

@@ -297,7 +297,15 @@ func (h *history) odd(n *node) {
 // deliver offers entries to a new replica in any order, with repetitions, ends of
 // the process and a clock that moves; what is refused is offered again.
 func (h *history) deliver(all []sigchain.Signed, until int64) *replica {
+	return h.deliverOn(nil, all, until)
+}
+
+// deliverOn is deliver to a replica that begins from a snapshot.
+func (h *history) deliverOn(base *snap, all []sigchain.Signed, until int64) *replica {
 	r := newReplica(h.t, h.genesis)
+	if base != nil {
+		r.begin(base)
+	}
 	r.now = startMs + rapid.Int64Range(0, 2000).Draw(h.t, "clock")
 	tight := rapid.Bool().Draw(h.t, "tight")
 	left := rapid.Permutation(all).Draw(h.t, "order")

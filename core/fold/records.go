@@ -25,6 +25,11 @@ import (
 //	                                       with an effect: sequence u64 and id 32,
 //	                                       what it follows: incarnation and
 //	                                       sequence u64, broken u64
+//	"b" writer                             flags u8 (1 has named more since), then
+//	                                       the last entry that is folded for good:
+//	                                       sequence u64, id 32
+//	"d" writer, other writer               sequence u64: the last that it had named
+//	                                       there, once it has named more
 //	"e" author 32, incarnation, sequence,  needs u8, u32 n, then n x: kind u16,
 //	    id 32                              length u32, body: operations of core/roster
 //	"g" writer, sequence u64, author 32,   nothing: entry sequence names that grant
@@ -40,7 +45,9 @@ const (
 	recordVersion = 1
 
 	tagAuthor  = 'a'
+	tagBase    = 'b'
 	tagChain   = 'c'
+	tagGround  = 'd'
 	tagEntry   = 'e'
 	tagGrant   = 'g'
 	tagMachine = 'm'
@@ -53,6 +60,7 @@ const (
 
 	flagForked, flagRooted = 1, 2
 	flagFollows, flagTaken = 1, 2
+	flagGround             = 1
 )
 
 // ErrRecord means a record that Changes never returned. Kind Corrupt.
@@ -69,6 +77,7 @@ type changes struct {
 	chains   map[*chain]struct{}
 	cites    map[citeKey]struct{}
 	taken    map[*chain]struct{}
+	grounds  map[*chain]struct{}
 	entries  map[sigchain.Ref]struct{}
 	grants   []Record
 	segments []Record
@@ -90,6 +99,7 @@ func (x *changes) author(id lattice.AuthorID)    { mark(&x.authors, id) }
 func (x *changes) chain(c *chain)                { mark(&x.chains, c) }
 func (x *changes) cite(c *chain, w state.Writer) { mark(&x.cites, citeKey{c, w}) }
 func (x *changes) takes(c *chain)                { mark(&x.taken, c); mark(&x.chains, c) }
+func (x *changes) base(c *chain)                 { mark(&x.grounds, c) }
 func (x *changes) entry(at sigchain.Ref)         { mark(&x.entries, at) }
 func (x *changes) grant(c *chain, n naming)      { x.grants = append(x.grants, n.record(c)) }
 func (x *changes) segment(c *chain, s segment)   { x.segments = append(x.segments, s.record(c)) }
@@ -129,6 +139,12 @@ func (m *Machine) Changes() []Record {
 			out = append(out, cited(tagTaken, c.writer, w, seq))
 		}
 	}
+	for c := range x.grounds {
+		out = append(out, c.baseRecord())
+		for w, seq := range c.ground {
+			out = append(out, cited(tagGround, c.writer, w, seq))
+		}
+	}
 	for at := range x.entries {
 		out = append(out, m.entryRecord(at))
 	}
@@ -153,6 +169,12 @@ func (m *Machine) records(yield func(Record) bool) {
 	for _, c := range m.chains {
 		if c.tip.Seq > 0 || c.after != nil || c.broken != 0 {
 			emit(c.record())
+		}
+		if c.base.Seq > 0 {
+			emit(c.baseRecord())
+		}
+		for w, seq := range c.ground {
+			emit(cited(tagGround, c.writer, w, seq))
 		}
 		for w, seq := range c.named {
 			emit(cited(tagCite, c.writer, w, seq))
@@ -210,6 +232,15 @@ func (c *chain) record() Record {
 	return Record{key(tagChain, c.writer, 0), v}
 }
 
+func (c *chain) baseRecord() Record {
+	v := append(newRecord(1+8+32), 0)
+	if c.ground != nil {
+		v[1] = flagGround
+	}
+	v = append(binary.BigEndian.AppendUint64(v, c.base.Seq), c.base.ID[:]...)
+	return Record{key(tagBase, c.writer, 0), v}
+}
+
 func cited(tag byte, by, w state.Writer, seq uint64) Record {
 	return Record{appendWriter(key(tag, by, writerSize), w), binary.BigEndian.AppendUint64(newRecord(8), seq)}
 }
@@ -258,25 +289,33 @@ func Restore(c Config, records iter.Seq[Record]) (*Machine, error) {
 			return nil, fmt.Errorf("restore the fold: record %x: %w", r.Key, err)
 		}
 	}
+	m.derive()
+	m.changes = changes{stale: m.stale}
+	return m, nil
+}
+
+// derive finds again what follows from what is recorded.
+func (m *Machine) derive() {
 	m.moves = 1
 	for _, a := range m.authors {
+		for _, c := range a.chains {
+			slices.SortFunc(c.grants, naming.compare)
+			slices.SortFunc(c.applied, segment.compare)
+			c.heirs, c.seen = nil, nil
+		}
 		m.limits(a)
 		for _, c := range a.chains {
 			if c.after != nil {
 				c.inherited = m.Named(c.after.place(c.from))
 			}
-			if c.after != nil && c.taken == nil {
+			if c.after != nil && c.taken == nil && c.tip.Seq > 0 { // others find it when they enter
 				c.after.heirs = append(c.after.heirs, c)
 			}
 			if c.effective.Seq > 0 {
 				c.moved = m.moves
 			}
-			slices.SortFunc(c.grants, naming.compare)
-			slices.SortFunc(c.applied, segment.compare)
 		}
 	}
-	m.changes = changes{stale: m.stale}
-	return m, nil
 }
 
 func (m *Machine) restore(r Record) error {
@@ -298,6 +337,11 @@ func (m *Machine) restore(r Record) error {
 		if a.fork.Seq != 0 {
 			a.fork.Author = lattice.AuthorID(r.Key[1:33])
 		}
+	case tagBase:
+		m.restoreBase(k.writer(), &v)
+	case tagGround:
+		c := m.open(k.writer())
+		raise(&c.ground, k.writer(), v.u64())
 	case tagChain:
 		m.restoreChain(k.writer(), &v)
 	case tagEntry:
@@ -354,6 +398,16 @@ func (m *Machine) restoreChain(w state.Writer, v *fields) {
 	}
 	if c.effective.Seq == 0 {
 		c.effective = sigchain.Link{}
+	}
+}
+
+func (m *Machine) restoreBase(w state.Writer, v *fields) {
+	c := m.open(w)
+	flags := v.u8()
+	c.base = sigchain.Link{Incarnation: w.Incarnation, Seq: v.u64(), ID: lattice.Hash(v.take(32))}
+	v.bad = v.bad || flags > flagGround || c.base.Seq == 0
+	if flags == flagGround && c.ground == nil {
+		c.ground = state.Frontier{}
 	}
 }
 

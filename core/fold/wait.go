@@ -85,13 +85,12 @@ func (m *Machine) entered(p sigchain.Place) bool {
 // the fork; zero when there is none.
 func (m *Machine) before(p sigchain.Place) sigchain.Place {
 	a := m.authors[p.Author]
-	switch {
-	case a == nil || !a.frozen(p):
+	if a == nil || !a.frozen(p) {
 		return p
-	case p.Incarnation > a.fork.Incarnation:
+	}
+	if p.Seq = a.lastBefore(p.Incarnation); p.Seq == 0 {
 		return sigchain.Place{}
 	}
-	p.Seq = a.fork.Seq - 1
 	return p
 }
 

@@ -126,6 +126,7 @@ type replica struct {
 	tree    memory
 	records map[string][]byte
 	rebuilt int
+	base    *snap // it begins from this; nil: from nothing
 }
 
 type memory map[trie.Place][]byte
@@ -218,8 +219,13 @@ func (r *replica) rebuild() {
 			r.t.Fatal("a rebuild asks for a rebuild, again and again")
 		}
 		r.rebuilt++
-		r.m.Reset()
 		r.clear()
+		if r.base != nil {
+			r.m.Rebase(r.base.found(r.t))
+			r.space = r.base.copied()
+		} else {
+			r.m.Reset()
+		}
 		r.records = map[string][]byte{}
 		r.reoffer()
 	}

@@ -17,6 +17,9 @@ type History interface {
 	// Named returns the entries, among those that Grants reports, which the entry
 	// at a place or one that it follows in its author's chain has as parents.
 	Named(at sigchain.Place) []sigchain.Ref
+	// Final returns the role with which what stands at a place was folded, when
+	// that is for good, whatever else comes to light.
+	Final(at sigchain.Place) (Role, bool)
 }
 
 // Roster is the grants and removals of a store. It is a set: the order in which
@@ -122,6 +125,9 @@ func (r *Roster) Entry(at sigchain.Ref) (Entry, bool) {
 
 // Role returns the role that counts at a place of a chain.
 func (r *Roster) Role(at sigchain.Place) Role {
+	if role, ok := r.history.Final(at); ok {
+		return role
+	}
 	return r.greatest(at, r.history.Named(at), r.history.Valid(at))
 }
 
@@ -168,6 +174,9 @@ func (r *Roster) counts(at sigchain.Place, needs Role) bool {
 }
 
 func (r *Roster) has(at sigchain.Place, needs Role) bool {
+	if role, ok := r.history.Final(at); ok {
+		return role >= needs
+	}
 	if !r.history.Valid(at) {
 		return false
 	}

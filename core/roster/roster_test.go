@@ -41,6 +41,8 @@ func (w *world) Valid(at sigchain.Place) bool {
 	return !forked || at.Seq < fork
 }
 
+func (w *world) Final(sigchain.Place) (Role, bool) { return None, false }
+
 func (w *world) Named(at sigchain.Place) []sigchain.Ref {
 	var all []sigchain.Ref
 	for seq, refs := range w.named[at.Author] {

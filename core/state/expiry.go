@@ -67,6 +67,11 @@ func (r Row) Expired(nowMs int64) (Cites, error) {
 	return e.Cover.Raise(r.Last().Dot), nil
 }
 
+// sameExpiry reports whether two payloads say the same time.
+func sameExpiry(a, b Payload) bool {
+	return len(a.Bytes) >= 8 && len(b.Bytes) >= 8 && string(a.Bytes[:8]) == string(b.Bytes[:8])
+}
+
 // joinExpiry joins the covers of one expiry as two replicas have it.
 func joinExpiry(a, b Payload) Payload {
 	x, errX := ParseExpiring(a)

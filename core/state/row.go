@@ -1,6 +1,10 @@
 package state
 
-import "slices"
+import (
+	"bytes"
+	"cmp"
+	"slices"
+)
 
 // Row is the live heads of one address, ascending by dot. An empty row is as one
 // that never was. Rows are values: methods return a new one and leave the old
@@ -72,22 +76,24 @@ func (r Row) Cites() Cites {
 	return c
 }
 
+// Seen is what a state has seen: a Frontier, or something finer.
+type Seen interface {
+	// Covers reports whether the state has folded, with effect, the operation of d.
+	Covers(d Dot) bool
+}
+
 // Join merges two states of one row: a, of a replica that has folded everything
-// below fa, and b likewise. What one side has seen and does not hold was ended
+// that fa covers, and b likewise. What one side has seen and does not hold was ended
 // there. The kind matters for expiry, whose covers join.
 //
 // It is commutative, associative and idempotent, and gives what folding the
 // entries of both gives.
-func Join(k Kind, a Row, fa Frontier, b Row, fb Frontier) Row {
+func Join(k Kind, a Row, fa Seen, b Row, fb Seen) Row {
 	var out Row
 	for len(a) > 0 || len(b) > 0 {
 		switch c := compareFirst(a, b); {
 		case c == 0:
-			h := a[0]
-			if k == Expiry {
-				h.Payload = joinExpiry(h.Payload, b[0].Payload)
-			}
-			out = append(out, h)
+			out = append(out, joinHead(k, a[0], b[0]))
 			a, b = a[1:], b[1:]
 		case c < 0:
 			if !fb.Covers(a[0].Dot) {
@@ -102,6 +108,23 @@ func Join(k Kind, a Row, fa Frontier, b Row, fb Frontier) Row {
 		}
 	}
 	return out
+}
+
+// joinHead merges what two states hold of one head. They differ in an expiry's
+// cover, or when the author signed two entries for one place and nobody who has
+// both is left to say so: then the greater one stays, on all replicas alike.
+func joinHead(k Kind, a, b Head) Head {
+	if k == Expiry && a.Time == b.Time && sameExpiry(a.Payload, b.Payload) {
+		a.Payload = joinExpiry(a.Payload, b.Payload)
+		return a
+	}
+	if a.Payload.Equal(b.Payload) && a.Time == b.Time {
+		return a
+	}
+	if cmp.Or(cmp.Compare(a.Time, b.Time), bytes.Compare(appendPayload(nil, a.Payload, Writer{}), appendPayload(nil, b.Payload, Writer{}))) < 0 {
+		return b
+	}
+	return a
 }
 
 // compareFirst tells which row's first head comes first; an empty row's is last.

@@ -115,6 +115,9 @@ func (s *Space) endRow(a Address, c Cites) {
 	}
 }
 
+// Set puts a row in the place of what is at an address; an empty row takes that out.
+func (s *Space) Set(a Address, r Row) { s.set(a, r) }
+
 func (s *Space) set(a Address, r Row) {
 	if len(r) == 0 {
 		delete(s.rows, slotOf(a))
