@@ -13,6 +13,7 @@
 //	"lattice/entry/v1\x00"       an entry of an author log (core/sigchain)
 //	"lattice/grant/v1\x00"       the beginning of a term (core/grant)
 //	"lattice/compaction/v1\x00"  a compaction statement (core/merkle)
+//	"lattice/snapshot/v1\x00"    the snapshot of a store's state (core/snapshot)
 //
 // # Which signatures count
 //
@@ -53,10 +54,11 @@ const (
 	DomainEntry      Domain = "lattice/entry/v1\x00"
 	DomainGrant      Domain = "lattice/grant/v1\x00"
 	DomainCompaction Domain = "lattice/compaction/v1\x00"
+	DomainSnapshot   Domain = "lattice/snapshot/v1\x00"
 )
 
 // Domains returns every signing domain, for tests that check the set.
-func Domains() []Domain { return []Domain{DomainEntry, DomainGrant, DomainCompaction} }
+func Domains() []Domain { return []Domain{DomainEntry, DomainGrant, DomainCompaction, DomainSnapshot} }
 
 // SignatureSize is the length of a signature in bytes.
 const SignatureSize = ed25519.SignatureSize
