@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lattice-log/lattice/front/redis/resp"
+	"github.com/lattice-log/lattice/internal/testkit/realredis"
 	"github.com/lattice-log/lattice/internal/testkit/respclient"
 )
 
@@ -171,7 +172,7 @@ func TestSameAsRedisClients(t *testing.T) {
 				s := &script{t: t, addr: addr, clients: map[string]*respclient.Client{}, ids: map[string]string{}}
 				return s.run(file)
 			}
-			want := strings.Split(transcript(startRedis(t)), "\n")
+			want := strings.Split(transcript(realredis.Start(t)), "\n")
 			got := strings.Split(transcript(newEngineFixture(t, Config{}).addr), "\n")
 			for i := range want {
 				if i >= len(got) || got[i] != want[i] {

@@ -2,20 +2,18 @@ package redis
 
 import (
 	"bufio"
-	"bytes"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	osexec "os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lattice-log/lattice/front/redis/resp"
+	"github.com/lattice-log/lattice/internal/testkit/realredis"
 	"github.com/lattice-log/lattice/internal/testkit/respclient"
 )
 
@@ -28,58 +26,6 @@ var (
 	countFlag = flag.Int("redis.commands", 800, "commands in each random stream that is compared with Redis")
 	seedsFlag = flag.Int("redis.seeds", 2, "random streams of each family")
 )
-
-// startRedis starts a real Redis on a socket and returns its path.
-func startRedis(t testing.TB) string {
-	t.Helper()
-	bin, err := osexec.LookPath("redis-server")
-	if err != nil {
-		// Debian's redis-tools has the same program by another name.
-		if bin, err = osexec.LookPath("redis-check-rdb"); err != nil {
-			t.Fatalf("no redis-server to compare with; install it: scripts/deps.sh (Debian: apt-get install redis-tools)")
-		}
-	}
-	dir, err := os.MkdirTemp("", "redis") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	sock := filepath.Join(dir, "s")
-	var log bytes.Buffer
-	cmd := osexec.Command(bin, "--port", "0", "--unixsocket", sock, "--save", "", "--appendonly", "no", "--dir", dir, "--enable-debug-command", "yes")
-	cmd.Args[0] = "redis-server"
-	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		cmd.Wait() //nolint:errcheck // it is killed
-		close(ended)
-	}()
-	t.Cleanup(func() {
-		cmd.Process.Kill() //nolint:errcheck // it may have ended
-		<-ended
-	})
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if c, err := respclient.Dial(sock); err == nil {
-			v, err := c.Do("PING")
-			c.Close()
-			if err == nil && v.Str == "PONG" {
-				return sock
-			}
-		}
-		select {
-		case <-ended:
-			t.Fatalf("redis-server ended:\n%s", &log)
-		default:
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("redis-server does not answer:\n%s", &log)
-		}
-	}
-}
 
 // pair is a real Redis and this server.
 type pair struct {
@@ -242,7 +188,7 @@ func (p *pair) state() {
 
 // TestSameAsRedisRandom sends random commands of each family.
 func TestSameAsRedisRandom(t *testing.T) {
-	sock := startRedis(t)
+	sock := realredis.Start(t)
 	for name, gen := range generators() {
 		for _, proto := range []string{"2", "3"} {
 			for n := range *seedsFlag {
@@ -269,7 +215,7 @@ func TestSameAsRedisRandom(t *testing.T) {
 
 // TestSameAsRedisScripts sends the commands of testdata/compare, a line each.
 func TestSameAsRedisScripts(t *testing.T) {
-	sock := startRedis(t)
+	sock := realredis.Start(t)
 	files, err := filepath.Glob("testdata/compare/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scripts: %v", err)

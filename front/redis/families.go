@@ -11,6 +11,7 @@ func families() []family {
 		transactionCommands(),
 		pubsubCommands(),
 		stringCommands(),
+		bitCommands(),
 		generic,
 		listCommands(),
 		hashCommands(),

@@ -9,7 +9,7 @@ import (
 func generators() map[string]func(*random) []string {
 	return map[string]func(*random) []string{
 		"strings": stringCommand, "keys": keyCommand, "lists": listCommand, "hashes": hashCommand, "sets": setCommand,
-		"zsets": zsetCommand, "mixed": mixedCommand,
+		"zsets": zsetCommand, "bits": bitCommand, "mixed": mixedCommand,
 	}
 }
 
@@ -88,6 +88,52 @@ func stringCommand(r *random) []string {
 			return cmd("LCS", k, r.key(), r.maybe(4, "LEN"), r.maybe(3, "IDX"), r.maybe(4, "WITHMATCHLEN"), r.maybe(5, "MINMATCHLEN", r.int()))
 		},
 		func() []string { return cmd("OBJECT", "REFCOUNT", k) },
+	)
+}
+
+func bitCommand(r *random) []string {
+	if r.IntN(10) == 0 {
+		return other(r)
+	}
+	k := r.key()
+	offset := func() string {
+		return r.of("0", "1", "7", "8", "9", "15", "31", "63", "64", "100", "-1", "x", "4294967296", "#1")
+	}
+	width := func() string {
+		return r.of("u1", "u4", "u8", "u32", "u63", "i1", "i3", "i8", "i16", "i63", "i64", "u64", "i65", "x8", "u", "u0")
+	}
+	place := func() string { return r.of("0", "3", "8", "#0", "#1", "#3", "70", "-1", "#-1", "#x") }
+	value := func() string {
+		return r.of("0", "1", "-1", "7", "127", "128", "255", "256", "-128", "-129", "9223372036854775807", "x")
+	}
+	op := func() []string {
+		return pick(r,
+			func() []string { return cmd("GET", width(), place()) },
+			func() []string { return cmd("SET", width(), place(), r.of(value(), "-4611686018427387904")) }, // of less, Redis's own arithmetic overflows
+			func() []string { return cmd("INCRBY", width(), place(), r.of(value(), "-9223372036854775808")) },
+			func() []string { return cmd("OVERFLOW", r.of("WRAP", "SAT", "FAIL", "sat", "nope")) })
+	}
+	return pick(r,
+		func() []string { return cmd("SETBIT", k, offset(), r.of("0", "1", "1", "2", "x")) },
+		func() []string { return cmd("GETBIT", k, offset()) },
+		func() []string { return cmd("SET", k, r.of("\xff\xff\xff", "\x00\xf0\x0f", "", "foobar", "\x00\x00")) },
+		func() []string {
+			return cmd("BITCOUNT", k, r.int(), r.int(), r.maybe(2, r.of("BIT", "BYTE", "bit", "x")), r.maybe(20, "1"))
+		},
+		func() []string {
+			return cmd("BITPOS", k, r.of("0", "1", "0", "1", "2", "x"), r.int(), r.int(), r.maybe(2, r.of("BIT", "BYTE", "x")))
+		},
+		func() []string { return cmd("BITCOUNT", k, r.maybe(4, r.int())) },
+		func() []string { return cmd("BITPOS", k, r.of("0", "1"), r.maybe(2, r.int())) },
+		func() []string {
+			return cmd("BITOP", r.of("AND", "OR", "XOR", "NOT", "not", "x"), k, r.key(), r.maybe(2, r.key()), r.maybe(3, r.key()))
+		},
+		func() []string {
+			return cmd("BITFIELD", k, op(), r.maybe(2, op()...), r.maybe(2, op()...), r.maybe(2, op()...))
+		},
+		func() []string { return cmd("BITFIELD_RO", k, op(), r.maybe(2, op()...)) },
+		func() []string { return cmd("GET", k) },
+		func() []string { return cmd("PEXPIRETIME", k) },
 	)
 }
 
