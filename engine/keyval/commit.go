@@ -40,7 +40,8 @@ type group struct {
 	time    uint64 // likewise
 	parents []sigchain.Ref
 	ops     []sigchain.Op
-	bytes   int // of ops in the entry
+	bytes   int      // of ops in the entry
+	told    [][2]int // which of ops listeners hear of: ranges, half open
 
 	entry sigchain.Signed // set by the committer
 
@@ -101,7 +102,13 @@ func (db *DB) View(f func(*Tx) error) (Ticket, error) {
 // effects are seen by later transactions at once, under a ticket of theirs.
 //
 // Errors of Kind Storage mean that nothing can be written now.
-func (db *DB) Update(f func(*Tx) error) (Ticket, error) {
+func (db *DB) Update(f func(*Tx) error) (Ticket, error) { return db.update(f, false) }
+
+// UpdateQuietly is Update for a front end that tells its own clients of what it
+// wrote: listeners do not hear of it.
+func (db *DB) UpdateQuietly(f func(*Tx) error) (Ticket, error) { return db.update(f, true) }
+
+func (db *DB) update(f func(*Tx) error, quiet bool) (Ticket, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if err := db.admit(); err != nil {
@@ -131,6 +138,9 @@ func (db *DB) Update(f func(*Tx) error) (Ticket, error) {
 	}
 	if tx.wrote == 0 {
 		return db.ticket(tx.group), nil
+	}
+	if !quiet && len(db.listeners) > 0 {
+		db.building.tell(tx.ops)
 	}
 	db.kick()
 	return Ticket{db.building}, nil
@@ -228,6 +238,9 @@ func (db *DB) kick() {
 // and returns nil. Without it no ticket is ever decided. See the package comment
 // for the steps.
 func (db *DB) Run(ctx context.Context) error {
+	db.mu.Lock()
+	db.running = true
+	db.mu.Unlock()
 	rounds := make(chan struct{})
 	go func() {
 		defer close(rounds)
@@ -252,6 +265,9 @@ func (db *DB) Run(ctx context.Context) error {
 	db.stopped = true
 	db.answer(db.wanted, nil, nil, ErrClosed)
 	db.wanted = nil
+	for w := range db.watchers {
+		w.end()
+	}
 	db.room.Broadcast()
 	db.mu.Unlock()
 	close(db.rounds)
@@ -342,7 +358,11 @@ func (db *DB) enter(g *group) error {
 			return f.Void
 		}
 	}
-	return db.applyAll(eff, g.entry.ID)
+	if err := db.applyAll(eff, g.entry.ID); err != nil {
+		return err
+	}
+	db.tellOwn(eff.Fold, g)
+	return nil
 }
 
 // write signs, appends and syncs. written says that the entry may be in the log
@@ -437,6 +457,7 @@ func (db *DB) unstall() {
 		if err := db.catchUp(); err != nil {
 			db.broken = lattice.E(lattice.Storage, fmt.Errorf("read the log again: %w", err))
 		}
+		db.lag() // what was kept is there now, and was not published
 	}
 	db.room.Broadcast()
 }

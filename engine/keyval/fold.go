@@ -85,7 +85,7 @@ func (db *DB) foldAll() error {
 // empty fold database, with which the next start does the same.
 func (db *DB) rebuild() error {
 	db.o.Logger.Warn("what was folded does not count as it was: folding everything again", "store", db.store.Short())
-	defer db.lag()
+	defer db.upset()
 	m := db.machine
 	for m.Stale() {
 		if err := db.dropKV(); err != nil {
@@ -179,6 +179,7 @@ func (db *DB) applyAll(eff fold.Effects, own lattice.Hash) error {
 		if err := db.apply(f); err != nil {
 			return fmt.Errorf("fold entry %d of %s: %w", f.Entry.Seq, f.Entry.Author.Short(), err)
 		}
+		db.tell(f)
 	}
 	db.publish(eff.Fold)
 	// Not before all of it is applied: the machine keeps it as folded.

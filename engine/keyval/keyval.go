@@ -153,8 +153,8 @@ type DB struct {
 	room   sync.Cond // mu: a group was taken, decided or dropped, a round written
 	t      *table
 	closed bool
-	// stopped says that Run has ended.
-	stopped bool
+	// running says that Run has begun, stopped that it has ended.
+	running, stopped bool
 	// stalled is why nothing is written until a sync succeeds; broken, until the
 	// store is opened again.
 	stalled, broken error
@@ -182,8 +182,12 @@ type DB struct {
 
 	wanted    []*request // who waits for the state as it is
 	watchers  map[*Watcher]struct{}
+	listeners []Listener
 	refused   atomic.Uint64 // entries that Receive did not take
 	receiving sync.Mutex    // held by Receive
+
+	begunMu sync.Mutex
+	begun   map[state.Writer]sigchain.Link // what first entries follow, as far as it was asked for
 
 	// using is held shared by who reads the fold database without holding mu, alone
 	// by who replaces or closes it; taken after mu, or without it.
@@ -232,13 +236,22 @@ func (db *DB) writeRest() error {
 		if err := db.writeRound(r); err != nil {
 			return err
 		}
+		select {
+		case <-db.rounds: // nobody shall write it again
+		default:
+		}
 		db.t.written(r)
 		db.flying = nil
 	}
 	if len(db.t.dirty) == 0 {
 		return nil
 	}
-	return db.writeRound(db.takeRound(nil))
+	r := db.takeRound(nil)
+	if err := db.writeRound(r); err != nil {
+		return err
+	}
+	db.t.written(r)
+	return nil
 }
 
 // Writer returns this node's writer in this incarnation.

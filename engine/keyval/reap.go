@@ -46,7 +46,7 @@ func (r *Reaper) Pass(ctx context.Context, n int) (gone []Name, more bool, err e
 	if err != nil || len(found) == 0 {
 		return nil, more, err
 	}
-	t, err := r.db.Update(func(tx *Tx) error {
+	t, err := r.db.UpdateQuietly(func(tx *Tx) error { // who asked for the pass tells of it
 		for _, name := range found {
 			if mine, err := r.mine(tx, name, now); err != nil || !mine {
 				if err != nil {

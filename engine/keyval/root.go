@@ -3,6 +3,7 @@ package keyval
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"slices"
 
 	lattice "github.com/lattice-log/lattice"
@@ -60,7 +61,11 @@ type ProvenRow struct {
 	Row  state.Row
 }
 
-// Prove returns a key with its proof, as of now, decided.
+// maxProven bounds the rows of a key that is proven, in bytes.
+const maxProven = 64 << 20
+
+// Prove returns a key with its proof, as of now, decided. Kind TooLarge: its rows
+// take more than 64 MiB.
 func (db *DB) Prove(ctx context.Context, m string, key []byte) (KeyProof, error) {
 	s, err := db.settledTree(ctx)
 	if err != nil {
@@ -73,7 +78,11 @@ func (db *DB) Prove(ctx context.Context, m string, key []byte) (KeyProof, error)
 		return p, err
 	}
 	p.Root.Frontier = s.frontier
+	size := 0
 	err = s.rows(m, key, func(a state.Address, r state.Row) error {
+		if size += rowSize(a, r); size > maxProven {
+			return lattice.E(lattice.TooLarge, fmt.Errorf("the rows of key %.64q take more than %d bytes, which is the most that a proof holds", key, maxProven))
+		}
 		p.Rows = append(p.Rows, ProvenRow{a.Kind, a.Sub, r})
 		return nil
 	})

@@ -81,8 +81,20 @@ func (db *DB) ask(r *request) error {
 		return ErrClosed
 	case db.broken != nil:
 		return db.broken
+	case !db.running && db.building == nil && len(db.queue) == 0:
+		return db.answerHere(r)
 	}
 	db.wanted = append(db.wanted, r)
+	return nil
+}
+
+// answerHere answers when nothing is undecided and Run has not begun, and may never:
+// the directory of a stopped node is read that way. db.mu is held.
+func (db *DB) answerHere(r *request) error {
+	if err := db.writeRest(); err != nil {
+		return err
+	}
+	db.answer([]*request{r}, db.t.mapNames(), db.machine.Frontier(), nil)
 	return nil
 }
 

@@ -2,12 +2,17 @@ package keyval
 
 import (
 	"github.com/lattice-log/lattice/core/fold"
+	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/engine/authorlog"
+	"github.com/lattice-log/lattice/engine/signedlog"
 )
 
 // Status is what people are shown of a store's state.
 type Status struct {
-	Writers int // author logs
+	Durability signedlog.Durability // what an acknowledged write survives
+
+	Writers int    // author logs
+	Entries uint64 // in them, pruned ones as well
 	// Entries that are here and not in the state: they wait for others, or are held
 	// by the clock or for a newer program.
 	Waiting, Held int
@@ -18,11 +23,28 @@ type Status struct {
 	Damaged       []string // logs that need repair, with the reason
 }
 
+// Tip is how far a writer's log is.
+type Tip struct {
+	Log string // its name
+	sigchain.Link
+}
+
+// Tips returns how far the logs are that hold anything, ascending by writer.
+func (db *DB) Tips() []Tip {
+	var out []Tip
+	for _, l := range db.logs.all() {
+		if tip, _ := l.Tip(); !tip.IsZero() {
+			out = append(out, Tip{authorlog.Name(l.Writer()), tip})
+		}
+	}
+	return out
+}
+
 // Status returns a snapshot.
 func (db *DB) Status() Status {
 	db.mu.RLock()
 	defer db.mu.RUnlock()
-	s := Status{Refused: db.refused.Load()}
+	s := Status{Durability: db.o.Durability, Refused: db.refused.Load()}
 	if err := db.writable(); err != nil {
 		s.Failed = err.Error()
 	}
@@ -36,6 +58,8 @@ func (db *DB) Status() Status {
 	forked := map[[32]byte]bool{}
 	for _, l := range db.logs.all() {
 		s.Writers++
+		_, last := l.Bounds()
+		s.Entries += last
 		w := l.Writer()
 		if db.machine.ForkOf(w.Author).Seq > 0 {
 			forked[w.Author] = true

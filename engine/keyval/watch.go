@@ -3,7 +3,6 @@ package keyval
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"strings"
 	"sync"
@@ -40,12 +39,21 @@ var (
 	// ErrPruned means that entries were pruned that a watcher needs: read the state
 	// as it is, and watch from now. Kind OutOfRange.
 	ErrPruned = lattice.E(lattice.OutOfRange, errors.New("what happened since then was pruned in part: read the keys as they are and watch from now"))
+	// ErrUpset means that what a watcher returned may not hold any more, because
+	// entries that had counted turned out not to: of a writer that signed two
+	// histories, or lost its right. Read the state as it is, and watch from now.
+	// Kind Diverged.
+	ErrUpset = lattice.E(lattice.Diverged, errors.New("entries that had counted do not count any more: read the keys as they are and watch from now"))
 )
 
-// watchMax bounds the keys that have changed and that a watcher has not read.
-const watchMax = 8192
+const (
+	// watchMax bounds the keys that have changed and that a watcher has not read,
+	watchMax = 8192
+	// and watchBytes what their names take.
+	watchBytes = 8 << 20
+)
 
-// Watcher streams the changes of keys. Next: one goroutine at a time.
+// Watcher streams the changes of keys. Next and Poll: one goroutine at a time.
 type Watcher struct {
 	db     *DB
 	m      string
@@ -54,10 +62,13 @@ type Watcher struct {
 
 	mu       sync.Mutex
 	frontier state.Frontier   // what was returned, or need not be
+	owing    bool             // Next has something that it has not returned, or the logs may
 	queue    []event          // oldest first
+	bytes    int              // of the keys in it
 	newest   map[string]int64 // number of the newest event in queue, by key
 	first    int64            // number of queue[0]
 	lagged   bool
+	upset    bool // lagged, and the frontier says nothing
 	closed   bool
 
 	// Owned by Next.
@@ -77,7 +88,7 @@ type event struct {
 // Watch streams the changes of the keys of a map that begin with prefix: after
 // from, which was a watcher's Frontier or the state's; from now, if it is nil.
 // Changes before now come out of the logs, which costs what those hold. Close the
-// watcher.
+// watcher. Errors: ErrPruned, ErrClosed.
 func (db *DB) Watch(m string, prefix []byte, from state.Frontier) (*Watcher, error) {
 	w := &Watcher{db: db, m: m, prefix: string(prefix), ready: make(chan struct{}, 1), newest: map[string]int64{}}
 	db.mu.Lock()
@@ -85,15 +96,22 @@ func (db *DB) Watch(m string, prefix []byte, from state.Frontier) (*Watcher, err
 	if err := db.readable(); err != nil {
 		return nil, err
 	}
+	if db.stopped {
+		return nil, ErrClosed
+	}
 	now := db.machine.Frontier()
 	if from == nil {
 		w.frontier = now
 	} else {
 		w.frontier = maps.Clone(from)
-		for _, l := range db.logs.all() {
-			at, end := from[l.Writer()], now[l.Writer()]
+		for _, x := range now.Writers() {
+			at, end := from[x], now[x]
 			if at >= end {
 				continue
+			}
+			l := db.logs.get(x)
+			if l == nil {
+				return nil, ErrPruned
 			}
 			if first, _ := l.Bounds(); at+1 < first {
 				return nil, ErrPruned
@@ -101,6 +119,7 @@ func (db *DB) Watch(m string, prefix []byte, from state.Frontier) (*Watcher, err
 			w.back = append(w.back, &feed{log: l, next: at + 1, last: end})
 		}
 	}
+	w.owing = len(w.back) > 0
 	if db.watchers == nil {
 		db.watchers = map[*Watcher]struct{}{}
 	}
@@ -113,6 +132,10 @@ func (w *Watcher) Close() {
 	w.db.mu.Lock()
 	delete(w.db.watchers, w)
 	w.db.mu.Unlock()
+	w.end()
+}
+
+func (w *Watcher) end() {
 	w.mu.Lock()
 	w.closed = true
 	w.mu.Unlock()
@@ -127,35 +150,44 @@ func (w *Watcher) wake() {
 }
 
 // Frontier returns from where another watcher goes on after what Next has returned.
+// It moves on with entries that change nothing that is watched, too.
 func (w *Watcher) Frontier() state.Frontier {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.frontier)
 }
 
-// Next returns the next change. Errors: ErrLagged, ErrClosed, ctx's, and those of
-// reading.
+// Next returns the next change. Errors: ErrLagged, ErrUpset, ErrPruned, ErrClosed
+// (also: the state's Run has ended), ctx's, and those of reading.
 func (w *Watcher) Next(ctx context.Context) (Change, error) {
 	for {
-		e, ok, err := w.take(ctx)
-		if err != nil {
-			return Change{}, err
+		c, ok, err := w.Poll(ctx)
+		if err != nil || ok {
+			return c, err
 		}
-		if !ok {
-			select {
-			case <-w.ready:
-				continue
-			case <-ctx.Done():
-				return Change{}, ctx.Err()
-			}
+		select {
+		case <-w.ready:
+		case <-ctx.Done():
+			return Change{}, ctx.Err()
 		}
-		c, err := w.db.changeOf(ctx, w.m, e)
-		if err != nil {
-			return Change{}, err
-		}
-		w.pass(e)
-		return c, nil
 	}
+}
+
+// Ready has a token when Poll may find something after it had found nothing.
+func (w *Watcher) Ready() <-chan struct{} { return w.ready }
+
+// Poll is Next that does not wait for changes to come: ok is false when all that
+// has changed was returned.
+func (w *Watcher) Poll(ctx context.Context) (c Change, ok bool, err error) {
+	e, ok, err := w.take(ctx)
+	if err != nil || !ok {
+		return Change{}, false, err
+	}
+	if c, err = w.db.changeOf(ctx, w.m, e); err != nil {
+		return Change{}, false, err
+	}
+	w.pass(e)
+	return c, true, nil
 }
 
 // take takes the oldest event that was not returned; ok is false when there is none.
@@ -178,18 +210,22 @@ func (w *Watcher) take(ctx context.Context) (e event, ok bool, err error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.owing = false
 	for len(w.queue) > 0 {
 		e, at := w.queue[0], w.first
 		w.queue, w.first = w.queue[1:], w.first+1
+		w.bytes -= len(e.key)
 		if w.newest[e.key] == at { // else a newer one says it all
 			delete(w.newest, e.key)
-			w.taken = &e
+			w.taken, w.owing = &e, true
 			return e, true, nil
 		}
 	}
 	switch {
 	case w.closed:
 		return e, false, ErrClosed
+	case w.upset:
+		return e, false, ErrUpset
 	case w.lagged:
 		return e, false, ErrLagged
 	}
@@ -206,6 +242,7 @@ func (w *Watcher) pass(e event) {
 		at--
 	}
 	w.frontier[e.order.Dot.Writer] = max(w.frontier[e.order.Dot.Writer], at)
+	w.owing = len(w.behind)+len(w.back) > 0
 }
 
 // readBack reads the next piece of the logs, earlier times first.
@@ -239,19 +276,31 @@ func (w *Watcher) readBack() error {
 	return nil
 }
 
-// events returns what an entry does to keys that are watched.
+// events returns what an entry of a log does to keys that are watched.
 func (w *Watcher) events(s sigchain.Signed) []event {
-	var out []event
 	own := state.Writer{Author: s.Author, Incarnation: s.Incarnation}
+	ops := make([]state.Op, len(s.Ops))
 	for i, op := range s.Ops {
 		if !state.IsOp(op.Kind) {
 			continue
 		}
-		x, err := state.ParseOp(op, own)
-		if err != nil {
+		var err error
+		if ops[i], err = state.ParseOp(op, own); err != nil {
 			return nil // the entry has no effect
 		}
-		m, key := x.Target()
+	}
+	return w.match(s, ops)
+}
+
+// match returns what an entry with these operations does to keys that are watched.
+func (w *Watcher) match(s sigchain.Signed, ops []state.Op) []event {
+	var out []event
+	own := state.Writer{Author: s.Author, Incarnation: s.Incarnation}
+	for i, op := range ops {
+		if op == nil {
+			continue
+		}
+		m, key := op.Target()
 		if m != w.m || !strings.HasPrefix(string(key), w.prefix) {
 			continue
 		}
@@ -274,24 +323,30 @@ func (db *DB) publish(all []fold.Folded) {
 		return
 	}
 	for _, f := range all {
-		if f.Void != nil {
-			continue
-		}
 		for w := range db.watchers {
-			if events := w.events(f.Entry); len(events) > 0 {
-				w.push(events)
-			}
+			w.offer(f.Entry, w.match(f.Entry, f.Ops))
 		}
 	}
 }
 
-func (w *Watcher) push(events []event) {
+// offer takes what an entry does to keys that are watched.
+func (w *Watcher) offer(s sigchain.Signed, events []event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.lagged || w.closed {
-		return
+	size := 0
+	for _, e := range events {
+		size += len(e.key)
 	}
-	if len(w.queue)+len(events) > watchMax && !w.shrink(len(events)) {
+	switch {
+	case w.lagged || w.closed:
+		return
+	case len(events) == 0:
+		if !w.owing && len(w.queue) == 0 { // who goes on from here need not read it again
+			x := state.Writer{Author: s.Author, Incarnation: s.Incarnation}
+			w.frontier[x] = max(w.frontier[x], s.Seq)
+		}
+		return
+	case !w.fits(len(events), size) && !w.shrink(len(events), size):
 		w.lagged = true // what is in the queue is still returned
 		w.wake()
 		return
@@ -300,105 +355,29 @@ func (w *Watcher) push(events []event) {
 		w.newest[e.key] = w.first + int64(len(w.queue))
 		w.queue = append(w.queue, e)
 	}
+	w.bytes += size
 	w.wake()
 }
 
+// fits reports whether n more events, with so many bytes of keys, may be queued.
+func (w *Watcher) fits(n, size int) bool {
+	return len(w.queue)+n <= watchMax && w.bytes+size <= watchBytes
+}
+
 // shrink throws out events that newer ones of the same key make needless, and
-// reports whether there is room for n more.
-func (w *Watcher) shrink(n int) bool {
+// reports whether there is room for n more, with so many bytes of keys.
+func (w *Watcher) shrink(n, size int) bool {
 	keep := make([]event, 0, len(w.newest))
+	bytes := 0
 	for i, e := range w.queue {
 		if w.newest[e.key] == w.first+int64(i) {
 			keep = append(keep, e)
+			bytes += len(e.key)
 		}
 	}
-	w.queue, w.first = keep, 0
+	w.queue, w.first, w.bytes = keep, 0, bytes
 	for i, e := range keep {
 		w.newest[e.key] = int64(i)
 	}
-	return len(keep)+n <= watchMax
-}
-
-// lag has every watcher go on from its frontier: the state was made again, and what
-// changed in it is not known one by one. db.mu is held.
-func (db *DB) lag() {
-	for w := range db.watchers {
-		w.mu.Lock()
-		w.lagged = true
-		w.mu.Unlock()
-		w.wake()
-	}
-}
-
-// changeOf reads a key as it is now, decided.
-func (db *DB) changeOf(ctx context.Context, m string, e event) (Change, error) {
-	for {
-		c := Change{Map: m, Key: []byte(e.key), Order: e.order, Entry: e.entry}
-		tk, err := db.View(func(tx *Tx) error { return tx.fill(&c) })
-		if err != nil {
-			return c, err
-		}
-		if err := tk.Wait(ctx); err != nil {
-			if ctx.Err() != nil {
-				return c, err
-			}
-			continue // what it saw was dropped
-		}
-		if d := c.Order.Dot; d != e.order.Dot {
-			if c.Entry, err = db.EntryID(d.Writer, d.Seq); err != nil && lattice.KindOf(err) != lattice.NotFound && lattice.KindOf(err) != lattice.OutOfRange {
-				return c, fmt.Errorf("the entry of %s: %w", d, err)
-			}
-		}
-		return c, nil
-	}
-}
-
-// fill reads c's key.
-func (tx *Tx) fill(c *Change) error {
-	k, err := tx.Key(c.Map, c.Key)
-	if err != nil {
-		return err
-	}
-	gone, err := k.Expiry.Expired(tx.now)
-	if err != nil {
-		return err
-	}
-	var best state.Order
-	for kind := state.Register; kind < state.Expiry; kind++ {
-		if k.Counts[kind] == 0 {
-			continue
-		}
-		err := tx.Scan(c.Map, c.Key, kind, nil, false, func(_ []byte, r state.Row) bool {
-			r, _ = r.End(gone)
-			if len(r) > 0 && r.Last().Order().Compare(best) > 0 {
-				best, c.Kind = r.Last().Order(), kind
-			}
-			return !single(k.Counts) || len(r) == 0
-		})
-		if err != nil {
-			return err
-		}
-	}
-	if c.Deleted = c.Kind == 0; c.Kind != state.Register {
-		return nil
-	}
-	row, err := tx.Row(state.Address{Map: c.Map, Key: c.Key, Kind: state.Register})
-	if err != nil {
-		return err
-	}
-	row, _ = row.End(gone)
-	all := row.Resolve()
-	c.Value, c.Conflicted, c.Order = all[0].Value, len(all) > 1, all[0].Order
-	return nil
-}
-
-// single reports whether a key has rows of one kind, expiry aside.
-func single(counts [state.Kinds]int64) bool {
-	n := 0
-	for k := state.Register; k < state.Expiry; k++ {
-		if counts[k] > 0 {
-			n++
-		}
-	}
-	return n == 1
+	return w.fits(n, size)
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -213,4 +216,169 @@ func note(t *testing.T, w *Watcher, told map[string]string, some bool) bool {
 	}
 	told[key] = value
 	return true
+}
+
+// TestWatchFrontier: a watcher that is told of nothing moves on, so that going on
+// from there reads little; one that owes something does not.
+func TestWatchFrontier(t *testing.T) {
+	n := start(t, options(disk.NewMem(), 0, 2, tick.NewManual(testEpoch)))
+	n.set("b/0", "1")
+	w, err := n.Watch("0", []byte("a/"), nil)
+	n.must(err)
+	n.set("b/1", "1")
+	if got := w.Frontier()[n.own]; got != 2 {
+		t.Errorf("after what is not watched: %d", got)
+	}
+	n.set("a/1", "1")
+	n.set("b/2", "1")
+	if got := w.Frontier()[n.own]; got != 2 {
+		t.Errorf("with something that was not returned: %d", got)
+	}
+	if got := next(t, w, true); got != "a/1=1" {
+		t.Fatal(got)
+	}
+	if got := w.Frontier()[n.own]; got != 3 {
+		t.Errorf("returned: %d", got)
+	}
+	if _, ok, err := w.Poll(context.Background()); ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	n.set("b/3", "1")
+	if got := w.Frontier()[n.own]; got != 5 {
+		t.Errorf("after more that is not watched: %d", got)
+	}
+	n.close()
+}
+
+// TestWatchLongNames: names count, not only how many.
+func TestWatchLongNames(t *testing.T) {
+	n := start(t, options(disk.NewMem(), 0, 2, tick.NewManual(testEpoch)))
+	w, err := n.Watch("0", nil, nil)
+	n.must(err)
+	long := strings.Repeat("x", watchBytes/8)
+	for i := range 20 {
+		n.set(fmt.Sprint(long, i), "1")
+	}
+	seen := 0
+	for {
+		got := next(t, w, true)
+		if got == "lagged" {
+			break
+		}
+		seen++
+	}
+	if seen == 0 || seen > 8 {
+		t.Errorf("%d names were kept", seen)
+	}
+	again, err := n.Watch("0", nil, w.Frontier())
+	n.must(err)
+	for ; seen < 20; seen++ {
+		if got := next(t, again, true); got == "lagged" {
+			t.Fatal("lagged while nothing is written")
+		}
+	}
+	n.close()
+}
+
+// TestWatchEnds: with the state, after what it owes; and at once when entries that
+// had counted do not any more.
+func TestWatchEnds(t *testing.T) {
+	n := start(t, options(disk.NewMem(), 0, 2, tick.NewManual(testEpoch)))
+	w, err := n.Watch("0", nil, nil)
+	n.must(err)
+	n.set("a", "1")
+	upset, err := n.Watch("0", nil, nil)
+	n.must(err)
+	n.mu.Lock()
+	n.upset()
+	n.mu.Unlock()
+	if _, err := upset.Next(context.Background()); !errors.Is(err, ErrUpset) {
+		t.Errorf("upset: %v", err)
+	}
+	last, err := n.Watch("0", nil, nil)
+	n.must(err)
+	n.set("b", "2")
+	n.stop()
+	if got := next(t, w, true); got != "a=1" {
+		t.Errorf("%q", got)
+	}
+	if got := next(t, last, true); got != "b=2" {
+		t.Errorf("%q", got)
+	}
+	if _, err := last.Next(context.Background()); !errors.Is(err, ErrClosed) {
+		t.Errorf("stopped: %v", err)
+	}
+	if _, err := n.Watch("0", nil, nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("watch of what has stopped: %v", err)
+	}
+	n.close()
+}
+
+// TestWatchKept: a write that was reported as failed and turns out to be there is
+// told of.
+func TestWatchKept(t *testing.T) {
+	fs := disk.NewMem()
+	clock := tick.NewManual(testEpoch)
+	n := start(t, options(fs, 0, 2, clock))
+	n.set("a", "1")
+	w, err := n.Watch("0", nil, nil)
+	n.must(err)
+	var fail atomic.Bool
+	fail.Store(true)
+	fs.SetFault(func(op disk.Op) *disk.Fault {
+		if op.Kind == disk.OpSync && fail.Load() {
+			return &disk.Fault{Kept: true}
+		}
+		return nil
+	})
+	if err := n.update(func(tx *Tx) error { return set(tx, "a", "2") }); err == nil {
+		t.Fatal("the sync did not fail")
+	}
+	fail.Store(false)
+	told := map[string]string{}
+	for end := time.Now().Add(time.Minute); told["a"] != "2"; {
+		if time.Now().After(end) {
+			t.Fatal("it is not told")
+		}
+		clock.Advance(retryEvery)
+		if got := next(t, w, false); got == "lagged" {
+			from := w.Frontier()
+			w.Close()
+			w, err = n.Watch("0", nil, from)
+			n.must(err)
+		} else if got != "" {
+			told["a"] = got[2:]
+		}
+	}
+	n.close()
+}
+
+// TestWatchPruned: a watch that needs what was pruned is refused, and never begins in
+// the middle.
+func TestWatchPruned(t *testing.T) {
+	n := start(t, options(disk.NewMem(), 0, 2, tick.NewManual(testEpoch)))
+	before := n.Frontier()
+	for i := range 10 {
+		n.set(fmt.Sprint(i), "1")
+	}
+	late := n.Frontier()
+	n.set("last", "1")
+	n.must(n.logs.get(n.own).Prune(5))
+	if _, err := n.Watch("0", nil, before); !errors.Is(err, ErrPruned) {
+		t.Errorf("%v", err)
+	}
+	w, err := n.Watch("0", nil, late)
+	n.must(err)
+	if got := next(t, w, true); got != "last=1" {
+		t.Errorf("%q", got)
+	}
+	gone := maps.Clone(late)
+	delete(gone, state.Writer{Author: keyOf(0).Author(), Incarnation: 1})
+	n.logs.mu.Lock()
+	delete(n.logs.list, state.Writer{Author: keyOf(0).Author(), Incarnation: 1}) // as if all of it were pruned
+	n.logs.mu.Unlock()
+	if _, err := n.Watch("0", nil, gone); !errors.Is(err, ErrPruned) {
+		t.Errorf("a log that is not there: %v", err)
+	}
+	n.close()
 }

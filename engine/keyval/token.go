@@ -1,0 +1,108 @@
+package keyval
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/core/state"
+)
+
+// Resume tokens: a frontier as clients keep it, to watch on from there. Any node of
+// the store takes it.
+//
+//	0  version   u8 = 1
+//	1  store     the first 8 bytes of its id
+//	9  frontier  in its canonical encoding (core/state), less the incarnations that
+//	             are where the next one of their author in it begins
+//
+// An incarnation's first entry names the entry of the one before that it follows.
+// So of an author whose node started a thousand times, a token nearly always holds
+// one incarnation only.
+const (
+	tokenVersion = 1
+	tokenStore   = 8
+	tokenHead    = 1 + tokenStore
+	// maxToken bounds a token in bytes.
+	maxToken = 4 << 20
+)
+
+// ErrToken means bytes that are no resume token of this store. Kind Invalid.
+var ErrToken = lattice.E(lattice.Invalid, errors.New("no resume token of this store"))
+
+// Token encodes a frontier.
+func (db *DB) Token(f state.Frontier) []byte {
+	ws := f.Writers()
+	short := make(state.Frontier, 1)
+	for i, w := range ws {
+		if i+1 < len(ws) && ws[i+1].Author == w.Author {
+			if p := db.follows(ws[i+1]); p.Incarnation == w.Incarnation && p.Seq == f[w] {
+				continue
+			}
+		}
+		short[w] = f[w]
+	}
+	b := make([]byte, 0, tokenHead+64*len(short))
+	b = append(append(b, tokenVersion), db.store[:tokenStore]...)
+	return short.AppendTo(b)
+}
+
+// ParseToken reads a token. Wraps ErrToken.
+func (db *DB) ParseToken(b []byte) (state.Frontier, error) {
+	switch {
+	case len(b) < tokenHead || len(b) > maxToken:
+		return nil, fmt.Errorf("%w: it has %d bytes", ErrToken, len(b))
+	case b[0] != tokenVersion:
+		return nil, fmt.Errorf("%w: version %d", ErrToken, b[0])
+	case !bytes.Equal(b[1:tokenHead], db.store[:tokenStore]):
+		return nil, fmt.Errorf("%w: it is of another store", ErrToken)
+	}
+	f, err := state.ParseFrontier(b[tokenHead:])
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrToken, err)
+	}
+	// What was left out is found again where a log begins. Where that was pruned it
+	// is not, and the watch then says so.
+	for _, w := range f.Writers() {
+		for p := db.follows(w); !p.IsZero() && p.Incarnation < w.Incarnation; p = db.follows(w) {
+			w.Incarnation = p.Incarnation
+			if _, there := f[w]; there {
+				break
+			}
+			f[w] = p.Seq
+		}
+	}
+	return f, nil
+}
+
+// follows returns what the first entry of an incarnation follows; zero when that
+// is nothing, or the entry is not here.
+func (db *DB) follows(w state.Writer) sigchain.Link {
+	db.begunMu.Lock()
+	p, known := db.begun[w]
+	db.begunMu.Unlock()
+	if known {
+		return p
+	}
+	l := db.logs.get(w)
+	if l == nil {
+		return p
+	}
+	if first, last := l.Bounds(); first > 1 || last < 1 {
+		return p
+	}
+	e, err := l.Read(1)
+	if err != nil {
+		return p
+	}
+	p = e.Prev
+	db.begunMu.Lock()
+	defer db.begunMu.Unlock()
+	if db.begun == nil {
+		db.begun = map[state.Writer]sigchain.Link{}
+	}
+	db.begun[w] = p
+	return p
+}
