@@ -94,10 +94,11 @@ type KeyEvent struct {
 // KeyChange is a change of a key, as Watch tells it. One of Lagged, CaughtUp and
 // Key is set.
 type KeyChange struct {
-	// Lagged: changes were lost to this watcher; read the keys again, and go on
-	// from Resume.
+	// Lagged: this watcher fell behind further than the node's memory goes. Nothing
+	// is missing: what it was not told yet follows.
 	Lagged bool
-	// CaughtUp: the keys as they were have been sent.
+	// CaughtUp: everything up to now was told; from here on changes come as they
+	// happen. It comes again now and then, with a newer Resume.
 	CaughtUp   bool
 	Key        []byte
 	Deleted    bool
@@ -105,7 +106,7 @@ type KeyChange struct {
 	Value      []byte // of a string
 	Conflicted bool
 	Origin     Origin
-	Resume     []byte // where to go on after this change
+	Resume     []byte // where another watch goes on after this; nil while Current tells the keys
 }
 
 // Keys are the keys of one named map of the client's store. Safe for concurrent use.
@@ -252,8 +253,11 @@ type WatchOptions struct {
 	Current bool   // begin with the keys as they are
 }
 
-// Watch yields each change of the keys that begin with prefix, until ctx ends or
-// the first error.
+// Watch yields the changes of the keys that begin with prefix, until ctx ends or
+// the first error. A change says what the key is when it is told: a key that is
+// gone is never shown as live. Kinds OutOfRange (changes since From were pruned)
+// and Diverged (what had counted does not any more): begin anew with Current.
+// Unavailable: the node stops; go on from the last Resume.
 func (k Keys) Watch(ctx context.Context, prefix []byte, o WatchOptions) iter.Seq2[KeyChange, error] {
 	return func(yield func(KeyChange, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -276,7 +280,8 @@ func (k Keys) Watch(ctx context.Context, prefix []byte, o WatchOptions) iter.Seq
 }
 
 // ProveKey returns a proof file for what a key holds, or that there is no such
-// key: text, to be checked without the node.
+// key: text, to be checked with package core/proof or "lattice verify", without
+// the node. Kind TooLarge.
 func (k Keys) ProveKey(ctx context.Context, key []byte) ([]byte, error) {
 	res, err := k.c.proofs.Key(ctx, &pb.ProofServiceKeyRequest{Store: k.c.store, Map: k.m, Key: key})
 	if err != nil {

@@ -33,14 +33,15 @@ type Listeners struct {
 type StoreStatus struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
-	// StateRoot is the hash of the folded state in hex, empty when there is none.
+	// StateRoot is the Merkle root over all keys in hex: equal roots, equal state.
+	// Empty when it cannot be had, see StateFailed.
 	StateRoot string `json:"state_root"`
-	// FrontierRoot is a hash over the signed heads of all logs.
+	// FrontierRoot is a hash over how far each log is.
 	FrontierRoot  string       `json:"frontier_root"`
 	Peers         []PeerStatus `json:"peers"`
-	Held          int64        `json:"held"`     // blocks here
-	Waiting       int64        `json:"waiting"`  // blocks that wait for others
-	Refused       int64        `json:"refused"`  // blocks from peers that were bad
+	Held          int64        `json:"held"`     // entries that count later: ahead of the clock, or of a newer program
+	Waiting       int64        `json:"waiting"`  // entries that wait for others
+	Refused       int64        `json:"refused"`  // entries from peers that were bad
 	Stranded      int64        `json:"stranded"` // blocks beyond a new term's base
 	Equivocations int64        `json:"equivocations"`
 	// Durability is a sentence: what an acknowledged write survives.
@@ -49,6 +50,11 @@ type StoreStatus struct {
 	Partitions int32             `json:"partitions"`
 	Bytes      int64             `json:"bytes"`
 	Failed     []FailedPartition `json:"failed,omitempty"`
+	Blocks     int64             `json:"blocks"`  // of all partitions
+	Writers    int64             `json:"writers"` // logs of writers of keys
+	Entries    int64             `json:"entries"` // in them
+	// StateFailed says why keys cannot be written, or what of them is damaged.
+	StateFailed []string `json:"state_failed,omitempty"`
 }
 
 // PeerStatus is another node of the store.
@@ -90,6 +96,7 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 			ID: s.Id, Name: s.Name, StateRoot: s.StateRoot, FrontierRoot: s.FrontierRoot, Peers: []PeerStatus{},
 			Held: s.Held, Waiting: s.Waiting, Refused: s.Refused, Stranded: s.Stranded, Equivocations: s.Equivocations,
 			Durability: s.Durability, Topics: s.Topics, Partitions: s.Partitions, Bytes: s.Bytes,
+			Blocks: s.Blocks, Writers: s.Writers, Entries: s.Entries, StateFailed: s.StateFailed,
 		}
 		for _, p := range s.Peers {
 			o.Peers = append(o.Peers, PeerStatus{p.Node, p.Reachable, p.BehindBlocks})

@@ -119,6 +119,15 @@ func (o *Offline) ProveCheckpoint(ctx context.Context, topic string, number int3
 	return p.ProveCheckpoint(ctx)
 }
 
+// ProveKey returns a proof file for what a key of a map holds, or that there is no
+// such key. Kind TooLarge.
+func (o *Offline) ProveKey(ctx context.Context, m string, key []byte) ([]byte, error) {
+	if m == "" {
+		m = "0"
+	}
+	return o.store.State().ProveFile(ctx, m, key)
+}
+
 func (o *Offline) partition(topic string, number int32) (*partition.Partition, error) {
 	t, ok := o.store.Topic(topic)
 	if !ok {

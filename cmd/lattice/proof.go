@@ -16,7 +16,7 @@ import (
 )
 
 func newProof(a *app) *cobra.Command {
-	return family("proof", "Print proofs that can be checked without the node", newProofRecord(a), newProofCheckpoint(a))
+	return family("proof", "Print proofs that can be checked without the node", newProofRecord(a), newProofKey(a), newProofCheckpoint(a))
 }
 
 func newProofRecord(a *app) *cobra.Command {
@@ -39,16 +39,17 @@ without the node. Works on the data directory of a stopped node too.`,
 			if err != nil || offset < 0 {
 				return cli.Usagef("OFFSET %q: want a number of 0 or more", args[2])
 			}
-			return a.prove(cmd, out, args[0],
+			return ofTopic(args[0], a.prove(cmd, out,
 				func(ctx context.Context, c *client.Client) ([]byte, error) {
 					return c.ProveRecord(ctx, args[0], number, offset)
 				},
 				func(ctx context.Context, o *node.Offline) ([]byte, error) {
 					return o.ProveRecord(ctx, args[0], number, offset)
-				})
+				}))
 		},
 	}
 	a.proofFlags(cmd, &out)
+	a.completeFirst(cmd, topicNames)
 	return cmd
 }
 
@@ -75,30 +76,67 @@ tlog-checkpoint), which any tool for transparency logs reads.`,
 				f, err := proof.Parse(b)
 				return f.Checkpoint, err
 			}
-			return a.prove(cmd, out, args[0],
+			return ofTopic(args[0], a.prove(cmd, out,
 				func(ctx context.Context, c *client.Client) ([]byte, error) {
 					cp, err := c.Checkpoint(ctx, args[0], number, !last)
 					return cut(cp.Proof, err)
 				},
 				func(ctx context.Context, o *node.Offline) ([]byte, error) {
 					return cut(o.ProveCheckpoint(ctx, args[0], number))
-				})
+				}))
 		},
 	}
 	cmd.Flags().BoolVar(&last, "last", false, "the newest checkpoint that exists, without making one")
 	cmd.Flags().BoolVar(&note, "note", false, "only the signed note")
 	a.proofFlags(cmd, &out)
+	a.completeFirst(cmd, topicNames)
+	return cmd
+}
+
+func newProofKey(a *app) *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use:   "key KEY",
+		Short: "Prove what a key holds, or that there is no such key",
+		Long: `Print a proof of all that a key holds now: a text file with every version of it and when it
+ends, where that is in the Merkle tree over the store's state, and the tree's root, which the node signs.
+Where there is no such key it proves that. "lattice verify" checks it anywhere, without the node. Works
+on the data directory of a stopped node too.`,
+		Example: `  lattice proof key user:42 > user.proof
+  lattice verify user.proof`,
+		Args: exactly("KEY"),
+	}
+	m := a.mapFlag(cmd)
+	a.proofFlags(cmd, &out)
+	a.completeFirst(cmd, keyNames)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.prove(cmd, out,
+			func(ctx context.Context, c *client.Client) ([]byte, error) {
+				return c.Keys(*m).ProveKey(ctx, []byte(args[0]))
+			},
+			func(ctx context.Context, o *node.Offline) ([]byte, error) {
+				return o.ProveKey(ctx, *m, []byte(args[0]))
+			})
+	}
 	return cmd
 }
 
 func (a *app) proofFlags(cmd *cobra.Command, out *string) {
 	cmd.Flags().StringVar(out, "out", "", "write to this file instead of standard output")
-	a.completeFirst(cmd, topicNames)
 	a.clientFlags(cmd)
 }
 
+// ofTopic adds to an error where to look for what there is.
+func ofTopic(topic string, err error) error {
+	switch lattice.KindOf(err) {
+	case lattice.NotFound, lattice.OutOfRange, lattice.NotYet:
+		return cli.Hint(err, "lattice topic describe %s shows its partitions and offsets", topic)
+	}
+	return err
+}
+
 // prove asks the running node, or else opens the directory of a stopped one.
-func (a *app) prove(cmd *cobra.Command, out, topic string, online func(context.Context, *client.Client) ([]byte, error),
+func (a *app) prove(cmd *cobra.Command, out string, online func(context.Context, *client.Client) ([]byte, error),
 	offline func(context.Context, *node.Offline) ([]byte, error),
 ) error {
 	b, err := a.proveOnline(cmd.Context(), online)
@@ -106,10 +144,6 @@ func (a *app) prove(cmd *cobra.Command, out, topic string, online func(context.C
 		b, err = a.proveOffline(cmd.Context(), err, offline)
 	}
 	if err != nil {
-		switch lattice.KindOf(err) {
-		case lattice.NotFound, lattice.OutOfRange, lattice.NotYet:
-			return cli.Hint(err, "lattice topic describe %s shows its partitions and offsets", topic)
-		}
 		return err
 	}
 	if out != "" {

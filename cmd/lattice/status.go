@@ -57,10 +57,14 @@ func (a *app) showStatus(st client.Status) error {
 	for _, s := range st.Stores {
 		b.WriteString("\n")
 		line("store", "%s (%s)", s.Name, s.ID)
-		line("topics", "%d with %d partitions, %s blocks, %s", s.Topics, s.Partitions, cli.Count(s.Held), cli.Bytes(s.Bytes))
+		line("topics", "%d with %d partitions, %s blocks, %s", s.Topics, s.Partitions, cli.Count(s.Blocks), cli.Bytes(s.Bytes))
+		line("keys", "root %s, %s entries of %d writers", cli.Short(s.StateRoot), cli.Count(s.Entries), s.Writers)
 		line("durability", "%s", s.Durability)
-		if s.Waiting+s.Refused+s.Stranded+s.Equivocations > 0 {
-			line("attention", "%d waiting, %d refused, %d stranded, %d equivocations", s.Waiting, s.Refused, s.Stranded, s.Equivocations)
+		if s.Held+s.Waiting+s.Refused+s.Stranded+s.Equivocations > 0 {
+			line("attention", "%d held: clock, %d waiting, %d refused, %d stranded, %d equivocations", s.Held, s.Waiting, s.Refused, s.Stranded, s.Equivocations)
+		}
+		for _, why := range s.StateFailed {
+			line("failed", "keys: %s", why)
 		}
 		for _, f := range s.Failed {
 			line("failed", "%s/%d: %s", f.Topic, f.Partition, f.Reason)

@@ -30,8 +30,8 @@ func newVerify(a *app) *cobra.Command {
 data directory: every segment, index, tree, checkpoint and grant is re-derived from the
 bytes. Exit code 0: all is as it should be; 1: it is not, and the reason is printed.
 
-A proof shows that a record is in the log of a topic of one store. Which store that
-should be only you can say: compare the printed id, or let --store do it.`,
+A proof shows that a record is in the log of a topic of one store, or what a key of one store
+holds. Which store that should be only you can say: compare the printed id, or let --store do it.`,
 		Example: `  lattice verify order.proof --store 3f9c...
   lattice verify --data /var/lib/lattice`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -78,14 +78,21 @@ func (a *app) verifyProof(path string, pin *lattice.StoreID) error {
 	if err != nil {
 		return fmt.Errorf("read the proof: %w", err)
 	}
+	if proof.IsKey(b) {
+		return a.verifyKey(path, b, pin)
+	}
 	r, err := proof.Verify(b)
 	if err == nil && pin != nil && r.Store != *pin {
-		err = fmt.Errorf("the proof is of store %s, not of %s", r.Store, *pin)
+		err = otherStore(r.Store, *pin)
 	}
 	if err != nil {
 		return a.judge(verdict{What: "proof " + path, Reason: err.Error()}, "")
 	}
 	return a.judge(verdict{Valid: true, What: r.What}, proofDetails(r, pin))
+}
+
+func otherStore(is, want lattice.StoreID) error {
+	return fmt.Errorf("the proof is of store %s, not of %s", is, want)
 }
 
 // judge prints a verdict and ends with its exit code.

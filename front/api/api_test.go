@@ -248,7 +248,7 @@ func TestNodeAndStore(t *testing.T) {
 		t.Fatalf("status %+v, %v", st, err)
 	}
 	o := st.Stores[0]
-	if o.Name != "main" || o.Topics != 1 || o.Partitions != 2 || o.Held == 0 || len(o.FrontierRoot) != 64 || o.Durability == "" {
+	if o.Name != "main" || o.Topics != 1 || o.Partitions != 2 || o.Blocks == 0 || o.Held != 0 || len(o.StateRoot) != 64 || len(o.FrontierRoot) != 64 || o.Durability == "" {
 		t.Errorf("store status %+v", o)
 	}
 	if v, err := c.Version(ctx); err != nil || v.Version != "1.2.3" || v.Commit != "abc" || v.Go == "" {

@@ -8,14 +8,16 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/lattice-log/lattice/engine/partition"
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/engine/keyval"
+	"github.com/lattice-log/lattice/engine/signedlog"
 	"github.com/lattice-log/lattice/engine/store"
 	pb "github.com/lattice-log/lattice/proto/lattice/v1"
 )
 
 type nodeService struct{ *api }
 
-func (a nodeService) Status(context.Context, *pb.NodeServiceStatusRequest) (*pb.NodeServiceStatusResponse, error) {
+func (a nodeService) Status(ctx context.Context, _ *pb.NodeServiceStatusRequest) (*pb.NodeServiceStatusResponse, error) {
 	n := a.cfg.Node()
 	res := &pb.NodeServiceStatusResponse{
 		Node: a.cfg.Stores.All()[0].Info().Node.String(), Version: n.Version, Started: stamp(n.Started),
@@ -24,7 +26,11 @@ func (a nodeService) Status(context.Context, *pb.NodeServiceStatusRequest) (*pb.
 	}
 	res.Ready = len(res.Reasons) == 0
 	for _, s := range a.cfg.Stores.All() {
-		res.Stores = append(res.Stores, storeStatus(s))
+		m := storeStatus(s)
+		if err := stateStatus(ctx, s.State(), m); err != nil {
+			return nil, err
+		}
+		res.Stores = append(res.Stores, m)
 	}
 	return res, nil
 }
@@ -53,10 +59,13 @@ func storeStatus(s *store.Store) *pb.StoreStatus {
 				m.Failed = append(m.Failed, &pb.FailedPartition{Topic: t.Name, Partition: n, Reason: st.Failed})
 			}
 			if st.Checkpoint.Size > 0 {
-				m.Held += int64(st.Checkpoint.Size)
-				frontier = append(frontier, head{p.ID().String(), st.Checkpoint})
+				m.Blocks += int64(st.Checkpoint.Size)
+				frontier = append(frontier, head{p.ID().String(), st.Checkpoint.Size, st.Checkpoint.Root})
 			}
 		}
+	}
+	for _, t := range s.State().Tips() {
+		frontier = append(frontier, head{"authors/" + t.Log, t.Seq, t.ID})
 	}
 	m.FrontierRoot = frontierRoot(frontier)
 	m.Durability = "An acknowledged write is on this node's disk and survives power loss; no other node has a copy."
@@ -64,6 +73,31 @@ func storeStatus(s *store.Store) *pb.StoreStatus {
 		m.Durability += fmt.Sprintf(" Not so for %d of %d topics, which acknowledge before the disk does (lattice.durability).", relaxed, m.Topics)
 	}
 	return m
+}
+
+// stateStatus adds how a store's keys are. Its root costs what has changed since
+// somebody last asked for it.
+func stateStatus(ctx context.Context, db *keyval.DB, m *pb.StoreStatus) error {
+	st := db.Status()
+	m.Writers, m.Entries = int64(st.Writers), int64(st.Entries)
+	m.Held, m.Waiting, m.Refused, m.Equivocations = int64(st.Held), int64(st.Waiting), int64(st.Refused), int64(st.Equivocations)
+	if st.Durability != signedlog.Fsync {
+		m.Durability += fmt.Sprintf(" Not so for keys: a write is acknowledged before the disk has it (state.durability is %s).", st.Durability)
+	}
+	m.StateFailed = st.Damaged
+	if st.Failed != "" {
+		m.StateFailed = append(m.StateFailed, st.Failed)
+	}
+	root, err := db.Root(ctx)
+	switch {
+	case err == nil:
+		m.StateRoot = root.Hash.String()
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case st.Failed == "":
+		m.StateFailed = append(m.StateFailed, "the root: "+err.Error())
+	}
+	return nil
 }
 
 // synced reports whether acknowledgements of the topic wait for the disk.
@@ -76,10 +110,12 @@ func synced(s *store.Store, t store.Topic) bool {
 	return i < 0 || entries[i].Value == "fsync"
 }
 
-// head is a log's name with its last checkpoint.
+// head is how far a log is: a partition's blocks with their Merkle root, or a
+// writer's entries with the hash of the last one.
 type head struct {
-	log string
-	partition.Checkpoint
+	log  string
+	size uint64
+	root lattice.Hash
 }
 
 // frontierRoot hashes the heads in the order of their logs' names:
@@ -99,8 +135,8 @@ func frontierRoot(heads []head) string {
 	h.Write([]byte("lattice/frontier/v1\x00"))
 	for _, x := range heads {
 		h.Write(append([]byte(x.log), 0))
-		h.Write(binary.BigEndian.AppendUint64(nil, x.Size))
-		h.Write(x.Root[:])
+		h.Write(binary.BigEndian.AppendUint64(nil, x.size))
+		h.Write(x.root[:])
 	}
 	return fmt.Sprintf("%x", h.Sum(nil))
 }

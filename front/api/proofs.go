@@ -37,6 +37,22 @@ func (a proofService) Record(ctx context.Context, r *pb.ProofServiceRecordReques
 	return &pb.ProofServiceRecordResponse{Proof: proof}, nil
 }
 
+func (a proofService) Key(ctx context.Context, r *pb.ProofServiceKeyRequest) (*pb.ProofServiceKeyResponse, error) {
+	s, err := a.store(r.Store)
+	if err != nil {
+		return nil, err
+	}
+	m, err := mapName(r.Map, false)
+	if err != nil {
+		return nil, err
+	}
+	proof, err := s.State().ProveFile(ctx, m, r.Key)
+	if err != nil {
+		return nil, fmt.Errorf("prove key %.128q: %w", r.Key, err)
+	}
+	return &pb.ProofServiceKeyResponse{Proof: proof}, nil
+}
+
 func (a proofService) Checkpoint(ctx context.Context, r *pb.ProofServiceCheckpointRequest) (*pb.ProofServiceCheckpointResponse, error) {
 	s, t, err := a.topic(r.Store, r.Topic)
 	if err != nil {

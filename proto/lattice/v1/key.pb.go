@@ -1219,9 +1219,10 @@ type KeyServiceWatchRequest struct {
 	Store  string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
 	Map    string                 `protobuf:"bytes,2,opt,name=map,proto3" json:"map,omitempty"`
 	Prefix []byte                 `protobuf:"bytes,3,opt,name=prefix,proto3" json:"prefix,omitempty"`
-	// Where to go on, from an earlier response; empty: from now.
+	// Where to go on: "resume" of an earlier response, of any node of the store;
+	// empty: from now.
 	From []byte `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"`
-	// Begin with the keys as they are.
+	// Begin with the keys as they are. Not together with from.
 	Current       bool `protobuf:"varint,5,opt,name=current,proto3" json:"current,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1299,8 +1300,9 @@ type KeyServiceWatchResponse struct {
 	//	*KeyServiceWatchResponse_Change
 	//	*KeyServiceWatchResponse_Lagged
 	//	*KeyServiceWatchResponse_CaughtUp
-	Event         isKeyServiceWatchResponse_Event `protobuf_oneof:"event"`
-	Resume        []byte                          `protobuf:"bytes,4,opt,name=resume,proto3" json:"resume,omitempty"`
+	Event isKeyServiceWatchResponse_Event `protobuf_oneof:"event"`
+	// Where another watch goes on after this. Empty while "current" sends the keys.
+	Resume        []byte `protobuf:"bytes,4,opt,name=resume,proto3" json:"resume,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1385,13 +1387,15 @@ type KeyServiceWatchResponse_Change struct {
 }
 
 type KeyServiceWatchResponse_Lagged struct {
-	// The node could not keep all changes for this watcher, or no longer has
-	// those after "from": read the keys again, and go on from "resume".
+	// The caller fell behind further than the node's memory goes. Nothing is
+	// missing: what it has not been sent yet follows, from the logs.
 	Lagged bool `protobuf:"varint,2,opt,name=lagged,proto3,oneof"`
 }
 
 type KeyServiceWatchResponse_CaughtUp struct {
-	// The keys as they were have been sent.
+	// Everything up to now was sent: with "current" the keys as they are, with
+	// "from" what had changed. From here on changes come as they happen. It comes
+	// again now and then, with a newer "resume".
 	CaughtUp bool `protobuf:"varint,3,opt,name=caught_up,json=caughtUp,proto3,oneof"`
 }
 
@@ -1408,8 +1412,11 @@ type KeyChange struct {
 	Deleted bool    `protobuf:"varint,2,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	Type    KeyType `protobuf:"varint,3,opt,name=type,proto3,enum=lattice.v1.KeyType" json:"type,omitempty"`
 	// Of a string: what a plain read returns now.
-	Value         []byte  `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
-	Conflicted    bool    `protobuf:"varint,5,opt,name=conflicted,proto3" json:"conflicted,omitempty"`
+	Value []byte `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
+	// Of a string: versions stand beside this one that had not seen it.
+	Conflicted bool `protobuf:"varint,5,opt,name=conflicted,proto3" json:"conflicted,omitempty"`
+	// Of a string, who wrote what a plain read returns; of a key of another type,
+	// or one that is gone, who changed it.
 	Origin        *Origin `protobuf:"bytes,6,opt,name=origin,proto3" json:"origin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

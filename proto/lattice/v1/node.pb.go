@@ -236,17 +236,20 @@ type StoreStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Hash of the folded state in hex; empty when the store has no state.
+	// Merkle root over all keys with their versions, in hex: equal roots, equal
+	// state. Empty when it cannot be had, see state_failed.
 	StateRoot string `protobuf:"bytes,3,opt,name=state_root,json=stateRoot,proto3" json:"state_root,omitempty"`
-	// Hash over the signed head of each log that has one, in hex. Two nodes with
-	// the same frontier root hold the same logs.
+	// Hash over how far each log is, in hex: partitions by their signed heads,
+	// writers' logs by their last entries. Two nodes with the same frontier root
+	// hold the same logs.
 	FrontierRoot string        `protobuf:"bytes,4,opt,name=frontier_root,json=frontierRoot,proto3" json:"frontier_root,omitempty"`
 	Peers        []*PeerStatus `protobuf:"bytes,5,rep,name=peers,proto3" json:"peers,omitempty"`
-	// Blocks that this node holds, over all logs.
+	// Entries that are here and count later: ahead of the clock, or made by a
+	// newer program.
 	Held int64 `protobuf:"varint,6,opt,name=held,proto3" json:"held,omitempty"`
-	// Blocks that wait for others before they take effect.
+	// Entries that are here and wait for others that are not.
 	Waiting int64 `protobuf:"varint,7,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	// Blocks from peers that were refused.
+	// Entries from peers that were refused since the node started.
 	Refused int64 `protobuf:"varint,8,opt,name=refused,proto3" json:"refused,omitempty"`
 	// Blocks of old terms beyond the base of a new one.
 	Stranded int64 `protobuf:"varint,9,opt,name=stranded,proto3" json:"stranded,omitempty"`
@@ -258,7 +261,14 @@ type StoreStatus struct {
 	Partitions int32  `protobuf:"varint,13,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	Bytes      int64  `protobuf:"varint,14,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	// Partitions that take no writes, and why.
-	Failed        []*FailedPartition `protobuf:"bytes,15,rep,name=failed,proto3" json:"failed,omitempty"`
+	Failed []*FailedPartition `protobuf:"bytes,15,rep,name=failed,proto3" json:"failed,omitempty"`
+	// Blocks that this node has, over all partitions.
+	Blocks int64 `protobuf:"varint,16,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	// Logs of writers of keys, and the entries in them.
+	Writers int64 `protobuf:"varint,17,opt,name=writers,proto3" json:"writers,omitempty"`
+	Entries int64 `protobuf:"varint,18,opt,name=entries,proto3" json:"entries,omitempty"`
+	// Why keys cannot be written, or what of them is damaged; empty: nothing.
+	StateFailed   []string `protobuf:"bytes,19,rep,name=state_failed,json=stateFailed,proto3" json:"state_failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -394,6 +404,34 @@ func (x *StoreStatus) GetBytes() int64 {
 func (x *StoreStatus) GetFailed() []*FailedPartition {
 	if x != nil {
 		return x.Failed
+	}
+	return nil
+}
+
+func (x *StoreStatus) GetBlocks() int64 {
+	if x != nil {
+		return x.Blocks
+	}
+	return 0
+}
+
+func (x *StoreStatus) GetWriters() int64 {
+	if x != nil {
+		return x.Writers
+	}
+	return 0
+}
+
+func (x *StoreStatus) GetEntries() int64 {
+	if x != nil {
+		return x.Entries
+	}
+	return 0
+}
+
+func (x *StoreStatus) GetStateFailed() []string {
+	if x != nil {
+		return x.StateFailed
 	}
 	return nil
 }
@@ -811,7 +849,7 @@ const file_lattice_v1_node_proto_rawDesc = "" +
 	"\x05redis\x18\x02 \x01(\tR\x05redis\x12\x12\n" +
 	"\x04http\x18\x03 \x01(\tR\x04http\x12\x10\n" +
 	"\x03p2p\x18\x04 \x03(\tR\x03p2p\x12\x16\n" +
-	"\x06socket\x18\x05 \x01(\tR\x06socket\"\xd0\x03\n" +
+	"\x06socket\x18\x05 \x01(\tR\x06socket\"\xbf\x04\n" +
 	"\vStoreStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -833,7 +871,11 @@ const file_lattice_v1_node_proto_rawDesc = "" +
 	"partitions\x18\r \x01(\x05R\n" +
 	"partitions\x12\x14\n" +
 	"\x05bytes\x18\x0e \x01(\x03R\x05bytes\x123\n" +
-	"\x06failed\x18\x0f \x03(\v2\x1b.lattice.v1.FailedPartitionR\x06failed\"c\n" +
+	"\x06failed\x18\x0f \x03(\v2\x1b.lattice.v1.FailedPartitionR\x06failed\x12\x16\n" +
+	"\x06blocks\x18\x10 \x01(\x03R\x06blocks\x12\x18\n" +
+	"\awriters\x18\x11 \x01(\x03R\awriters\x12\x18\n" +
+	"\aentries\x18\x12 \x01(\x03R\aentries\x12!\n" +
+	"\fstate_failed\x18\x13 \x03(\tR\vstateFailed\"c\n" +
 	"\n" +
 	"PeerStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1c\n" +

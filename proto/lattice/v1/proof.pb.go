@@ -84,7 +84,7 @@ func (x *ProofServiceKeyRequest) GetKey() []byte {
 
 type ProofServiceKeyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The proof file (format lattice-proof-v1), text.
+	// The proof file (format lattice-key-proof-v1), text.
 	Proof         []byte `protobuf:"bytes,1,opt,name=proof,proto3" json:"proof,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

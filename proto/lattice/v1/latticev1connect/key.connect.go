@@ -62,8 +62,13 @@ type KeyServiceClient interface {
 	// History returns what was done to a key, the newest first, from the logs
 	// that this node has. It reads them backwards, so it costs what they hold.
 	History(context.Context, *v1.KeyServiceHistoryRequest) (*connect.ServerStreamForClient[v1.KeyServiceHistoryResponse], error)
-	// Watch sends each change of the keys that begin with a prefix, in the order
-	// in which this node came to know of it.
+	// Watch sends the changes of the keys that begin with a prefix, in the order
+	// in which this node came to know of them, until the caller leaves or the node
+	// stops. A change says what the key is when it is sent, so changes that
+	// follow each other fast come as one, and a key that is gone is never shown as
+	// live. KIND_OUT_OF_RANGE: the node no longer has all changes since "from".
+	// KIND_DIVERGED: entries that had counted turned out not to. Then begin anew,
+	// with "current".
 	Watch(context.Context, *v1.KeyServiceWatchRequest) (*connect.ServerStreamForClient[v1.KeyServiceWatchResponse], error)
 }
 
@@ -191,8 +196,13 @@ type KeyServiceHandler interface {
 	// History returns what was done to a key, the newest first, from the logs
 	// that this node has. It reads them backwards, so it costs what they hold.
 	History(context.Context, *v1.KeyServiceHistoryRequest, *connect.ServerStream[v1.KeyServiceHistoryResponse]) error
-	// Watch sends each change of the keys that begin with a prefix, in the order
-	// in which this node came to know of it.
+	// Watch sends the changes of the keys that begin with a prefix, in the order
+	// in which this node came to know of them, until the caller leaves or the node
+	// stops. A change says what the key is when it is sent, so changes that
+	// follow each other fast come as one, and a key that is gone is never shown as
+	// live. KIND_OUT_OF_RANGE: the node no longer has all changes since "from".
+	// KIND_DIVERGED: entries that had counted turned out not to. Then begin anew,
+	// with "current".
 	Watch(context.Context, *v1.KeyServiceWatchRequest, *connect.ServerStream[v1.KeyServiceWatchResponse]) error
 }
 

@@ -48,7 +48,9 @@ type ProofServiceClient interface {
 	// Checkpoint returns the signed note over a partition's log (C2SP
 	// tlog-checkpoint), and a proof file around it.
 	Checkpoint(context.Context, *v1.ProofServiceCheckpointRequest) (*v1.ProofServiceCheckpointResponse, error)
-	// Key returns a proof file for what a key holds, or that there is no such key.
+	// Key returns a proof file for what a key holds, or that there is no such key:
+	// all its versions and its expiry, the proof in the state's tree, and the
+	// tree's root under the node's signature. KIND_TOO_LARGE: more than 64 MiB.
 	Key(context.Context, *v1.ProofServiceKeyRequest) (*v1.ProofServiceKeyResponse, error)
 }
 
@@ -128,7 +130,9 @@ type ProofServiceHandler interface {
 	// Checkpoint returns the signed note over a partition's log (C2SP
 	// tlog-checkpoint), and a proof file around it.
 	Checkpoint(context.Context, *v1.ProofServiceCheckpointRequest) (*v1.ProofServiceCheckpointResponse, error)
-	// Key returns a proof file for what a key holds, or that there is no such key.
+	// Key returns a proof file for what a key holds, or that there is no such key:
+	// all its versions and its expiry, the proof in the state's tree, and the
+	// tree's root under the node's signature. KIND_TOO_LARGE: more than 64 MiB.
 	Key(context.Context, *v1.ProofServiceKeyRequest) (*v1.ProofServiceKeyResponse, error)
 }
 
