@@ -10,6 +10,7 @@
 # make rewrite      golden files and transcripts of PKG, to be read as a diff
 # make gen          generated code; fails if that changes the tree
 # make bench        Lattice beside its peers on this machine, into docs/benchmarks.md (BENCH='-without kafka' and other flags)
+# make bench-redis  keys beside Redis, and the state made again from its logs, into docs/benchmarks.md: 8 minutes (BENCH='-short')
 # make bench-short  the same in a few minutes, to check the program; prints only
 # make bench-go     Go benchmarks of the parts
 # make test-clients every Kafka client and Kafka's own tools against a real node; writes docs/protocol/clients.md
@@ -33,7 +34,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TOOLS       := $(CURDIR)/bin/tools
 
-.PHONY: build deps test check race race-node crash soak fuzz rewrite gen bench bench-short bench-go test-clients test-suites nightly cover clean
+.PHONY: build deps test check race race-node crash soak fuzz rewrite gen bench bench-redis bench-short bench-go test-clients test-suites nightly cover clean
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/lattice ./cmd/lattice
@@ -81,6 +82,9 @@ gen:
 
 bench: build
 	scripts/bench.sh -page $(CURDIR)/docs/benchmarks.md -json $(CURDIR)/bin/bench.json $(BENCH)
+
+bench-redis: build
+	scripts/bench.sh -keys -command 'make bench-redis' -page $(CURDIR)/docs/benchmarks.md -json $(CURDIR)/bin/bench-redis.json $(BENCH)
 
 bench-short: build
 	scripts/bench.sh -short -command 'make bench-short' -json $(CURDIR)/bin/bench-short.json $(BENCH)

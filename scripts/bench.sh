@@ -1,6 +1,6 @@
 #!/bin/sh
 # Lattice beside its peers on this machine, and with a history: twenty minutes, or
-# a few with -short. Builds what it starts into bin/bench, asks Maven for Kafka's
+# a few with -short. With -keys, its keys beside Redis alone. Builds what it starts into bin/bench, asks Maven for Kafka's
 # jars once, and gives its arguments to test/bench (-help lists them). A peer that
 # is not here is an error that names the command that installs it.
 set -eu
@@ -18,11 +18,13 @@ cp bin/lattice "$bins/lattice"
 	go vet ./... >&2
 	go test -count=1 ./... >&2
 	go build -o "$bins/bench" .
-	go build -o "$bins/kfake" ./kfake
-	go build -o "$bins/nats-server" github.com/nats-io/nats-server/v2
+	if [ "${1:-}" != -keys ]; then
+		go build -o "$bins/kfake" ./kfake
+		go build -o "$bins/nats-server" github.com/nats-io/nats-server/v2
+	fi
 )
 # Without Maven the program says what to do, unless Kafka is left out.
-if command -v mvn >/dev/null 2>&1; then
+if [ "${1:-}" != -keys ] && command -v mvn >/dev/null 2>&1; then
 	(
 		cd test/bench/kafka
 		if [ ! -f target/classpath ] || [ pom.xml -nt target/classpath ]; then

@@ -86,8 +86,8 @@ func TestMissing(t *testing.T) {
 }
 
 func TestBothPlansMeasureTheSame(t *testing.T) {
-	long, past := plans(false)
-	short, shortPast := plans(true)
+	long, past := plans(false, nil)
+	short, shortPast := plans(true, nil)
 	if len(long.Sizes) != len(short.Sizes) || len(long.Partitions) != len(short.Partitions) ||
 		len(past.bytes) != len(shortPast.bytes) || len(past.idle) != len(shortPast.idle) {
 		t.Error("the short run leaves out work")
@@ -99,5 +99,30 @@ func TestBothPlansMeasureTheSame(t *testing.T) {
 	}
 	if past.bytes[len(past.bytes)-1] < 10<<30 {
 		t.Error("the goal is for 10 GiB")
+	}
+}
+
+func TestPerSecond(t *testing.T) {
+	out := "\"test\",\"rps\",\"avg_latency_ms\"\n\"SET\",\"74626.87\",\"0.346\"\n"
+	if v, err := perSecond([]byte(out)); err != nil || v != 74626.87 {
+		t.Errorf("%v, %v", v, err)
+	}
+	for _, bad := range []string{"", "SET: 1\n", out + out} {
+		if v, err := perSecond([]byte(bad)); err == nil {
+			t.Errorf("%q is taken for %v", bad, v)
+		}
+	}
+}
+
+func TestBothKeysPlansMeasureTheSame(t *testing.T) {
+	long, folds := keysPlan(false, nil)
+	short, shortFolds := keysPlan(true, nil)
+	if len(long.Works) != len(short.Works) || len(folds) != len(shortFolds) {
+		t.Error("the short run leaves out work")
+	}
+	for i := range folds {
+		if shortFolds[i].requests < 1000 || shortFolds[i].test != folds[i].test {
+			t.Errorf("%+v is the short form of %+v", shortFolds[i], folds[i])
+		}
 	}
 }

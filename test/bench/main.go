@@ -10,7 +10,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -37,6 +36,7 @@ func main() {
 type options struct {
 	env
 	short, history     bool
+	keys, folds        bool
 	only, without      string
 	rounds             int
 	page, json, commit string
@@ -52,6 +52,8 @@ func measure(ctx context.Context, args []string) (err error) {
 	fl.StringVar(&o.dataDir, "dir", "", "where data goes for the time of the run: 20 GiB of the disk that is to be measured (default: the system's)")
 	fl.BoolVar(&o.short, "short", false, "a few minutes that check the program, not the servers")
 	fl.BoolVar(&o.history, "history", true, "measure Lattice with a history too")
+	fl.BoolVar(&o.keys, "keys", false, "measure keys beside Redis instead, as make bench-redis does")
+	fl.BoolVar(&o.folds, "folds", true, "with -keys, make the state again from its logs too")
 	fl.StringVar(&o.only, "only", "", "peers to measure, with commas: lattice, kfake, kafka, jetstream, redis")
 	fl.StringVar(&o.without, "without", "", "peers to leave out, with commas; the page says so")
 	fl.IntVar(&o.rounds, "rounds", 0, "rounds (default 3, short: 1)")
@@ -65,16 +67,20 @@ func measure(ctx context.Context, args []string) (err error) {
 	if fl.NArg() > 0 {
 		return fmt.Errorf("unknown argument %q", fl.Arg(0))
 	}
-	peers, left, err := o.peers(list(o.only), list(o.without))
-	if err != nil {
-		return err
-	}
 	if o.dir, err = os.MkdirTemp(o.dataDir, "lattice-bench-"); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(o.dir)) }()
+	say := sayer()
+	if o.keys {
+		return o.measureKeys(ctx, say)
+	}
+	peers, left, err := o.peers(list(o.only), list(o.without))
+	if err != nil {
+		return err
+	}
 
-	plan, past := plans(o.short)
+	plan, past := plans(o.short, say)
 	if err := touchMemory(plan.Say); err != nil {
 		return err
 	}
@@ -92,15 +98,23 @@ func measure(ctx context.Context, args []string) (err error) {
 	if o.history {
 		report.History, failed = o.env.history(ctx, past)
 	}
-	return errors.Join(o.write(&report), report.Failures(), failed)
+	figures := struct {
+		*compare.Report
+		Goals []compare.Goal `json:"goals"`
+	}{&report, report.Goals()}
+	return errors.Join(o.write("make bench", report.Markdown(), figures), report.Failures(), failed)
+}
+
+// sayer returns what tells how a run goes on.
+func sayer() func(format string, args ...any) {
+	began := time.Now()
+	return func(format string, args ...any) {
+		fmt.Fprintf(os.Stderr, "%5.0fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+	}
 }
 
 // plans returns what is measured: in a few minutes, or in twenty.
-func plans(short bool) (compare.Plan, historyPlan) {
-	began := time.Now()
-	say := func(format string, args ...any) {
-		fmt.Fprintf(os.Stderr, "%5.0fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
-	}
+func plans(short bool, say func(format string, args ...any)) (compare.Plan, historyPlan) {
 	plan := compare.Plan{
 		Rounds: 3, Budget: 18 * time.Minute, Sizes: []int{100, 1024}, Partitions: []int32{1, 8},
 		Records: map[int]int64{100: 4_000_000, 1024: 800_000}, Within: 2 * time.Second,
@@ -117,36 +131,6 @@ func plans(short bool) (compare.Plan, historyPlan) {
 		past.records, past.repeat, past.syncs, past.way = 300_000, 1, 50, 500*time.Millisecond
 	}
 	return plan, past
-}
-
-// write prints the tables and writes the files that were asked for.
-func (o *options) write(r *compare.Report) error {
-	section := r.Markdown()
-	fmt.Println(section)
-	if o.json != "" {
-		all := struct {
-			*compare.Report
-			Goals []compare.Goal `json:"goals"`
-		}{r, r.Goals()}
-		b, err := json.MarshalIndent(all, "", "  ")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(o.json, append(b, '\n'), 0o644); err != nil {
-			return err
-		}
-	}
-	if o.page == "" {
-		return nil
-	}
-	page, err := os.ReadFile(o.page)
-	if err != nil {
-		return err
-	}
-	if page, err = compare.Insert(page, section); err != nil {
-		return err
-	}
-	return os.WriteFile(o.page, page, 0o644)
 }
 
 func list(s string) []string {

@@ -64,14 +64,7 @@ func (e *env) redis(class compare.Class, fsync string) compare.Peer {
 	}
 }
 
-func (s *redis) Version() string {
-	for f := range strings.FieldsSeq(s.version) {
-		if v, ok := strings.CutPrefix(f, "v="); ok {
-			return v
-		}
-	}
-	return s.version
-}
+func (s *redis) Version() string { return redisVersion(s.version) }
 
 func (s *redis) Create(_ context.Context, topic string, partitions int32) error {
 	s.partitions[topic] = partitions

@@ -209,17 +209,18 @@ func TestMarkdown(t *testing.T) {
 }
 
 func TestInsert(t *testing.T) {
-	page := "# Figures\n\n" + beginMark + "\nold\n" + endMark + "\n\nkept\n"
-	got, err := Insert([]byte(page), "\nnew\n")
-	want := "# Figures\n\n" + beginMark + "\n\nnew\n\n" + endMark + "\n\nkept\n"
+	begin, end := "<!-- written by make bench: begin -->", "<!-- written by make bench: end -->"
+	page := "# Figures\n\n" + begin + "\nold\n" + end + "\n\nkept\n"
+	got, err := Insert([]byte(page), "make bench", "\nnew\n")
+	want := "# Figures\n\n" + begin + "\n\nnew\n\n" + end + "\n\nkept\n"
 	if err != nil || string(got) != want {
 		t.Errorf("%q, %v", got, err)
 	}
-	if again, err := Insert(got, "new"); err != nil || string(again) != want {
+	if again, err := Insert(got, "make bench", "new"); err != nil || string(again) != want {
 		t.Errorf("again: %q, %v", again, err)
 	}
-	if _, err := Insert([]byte("# no marks"), "new"); err == nil {
-		t.Error("a page without marks is taken")
+	if _, err := Insert(got, "make other", "new"); err == nil {
+		t.Error("a page without the command's marks is taken")
 	}
 }
 

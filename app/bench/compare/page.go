@@ -25,7 +25,7 @@ func (r *Report) Markdown() string {
 	r.latency(&b)
 	r.second(&b)
 	r.history(&b)
-	r.goals(&b)
+	writeGoals(&b, r.Goals())
 	r.legend(&b)
 	return b.String()
 }
@@ -115,10 +115,11 @@ func (r *Report) history(b *strings.Builder) {
 	}, rows)
 }
 
-func (r *Report) goals(b *strings.Builder) {
+// writeGoals writes the table of goals.
+func writeGoals(b *strings.Builder, all []Goal) {
 	var rows [][]string
 	met, known := 0, 0
-	for _, g := range r.Goals() {
+	for _, g := range all {
 		verdict := "not measured"
 		if g.Met != nil {
 			known++

@@ -41,19 +41,23 @@ type Point struct {
 }
 
 // peer returns what was measured; nil, which has no figures, without it.
-func (r *Report) peer(name string, class Class) *Measured {
-	for i := range r.Peers {
-		if r.Peers[i].Name == name && r.Peers[i].Class == class {
-			return &r.Peers[i]
+func (r *Report) peer(name string, class Class) *Measured { return find(r.Peers, name, class) }
+
+func find(peers []Measured, name string, class Class) *Measured {
+	for i := range peers {
+		if peers[i].Name == name && peers[i].Class == class {
+			return &peers[i]
 		}
 	}
 	return nil
 }
 
 // Failures says what could not be measured, nil when everything could.
-func (r *Report) Failures() error {
+func (r *Report) Failures() error { return failures(r.Peers) }
+
+func failures(peers []Measured) error {
 	var all []error
-	for _, m := range r.Peers {
+	for _, m := range peers {
 		if m.Failed != "" {
 			all = append(all, fmt.Errorf("%s, %s: %s", m.Name, m.Class, m.Failed))
 		}
@@ -61,18 +65,18 @@ func (r *Report) Failures() error {
 	return errors.Join(all...)
 }
 
-// Marks around the part of a page that a run writes.
-const (
-	beginMark = "<!-- written by make bench: begin -->"
-	endMark   = "<!-- written by make bench: end -->"
-)
+// marks are around the part of a page that a command writes.
+func marks(command string) (begin, end string) {
+	return "<!-- written by " + command + ": begin -->", "<!-- written by " + command + ": end -->"
+}
 
-// Insert puts section between the marks of page.
-func Insert(page []byte, section string) ([]byte, error) {
-	head, rest, ok1 := bytes.Cut(page, []byte(beginMark))
-	_, tail, ok2 := bytes.Cut(rest, []byte(endMark))
+// Insert puts section between the marks of a command in page: "make bench", say.
+func Insert(page []byte, command, section string) ([]byte, error) {
+	begin, end := marks(command)
+	head, rest, ok1 := bytes.Cut(page, []byte(begin))
+	_, tail, ok2 := bytes.Cut(rest, []byte(end))
 	if !ok1 || !ok2 {
-		return nil, fmt.Errorf("compare: the page lacks %q and, behind it, %q", beginMark, endMark)
+		return nil, fmt.Errorf("compare: the page lacks %q and, behind it, %q", begin, end)
 	}
-	return []byte(string(head) + beginMark + "\n\n" + strings.TrimSpace(section) + "\n\n" + endMark + string(tail)), nil
+	return []byte(string(head) + begin + "\n\n" + strings.TrimSpace(section) + "\n\n" + end + string(tail)), nil
 }
