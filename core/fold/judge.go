@@ -23,7 +23,7 @@ type operations struct {
 
 func parse(s sigchain.Signed) operations {
 	o := operations{needs: roster.Reader, state: make([]state.Op, len(s.Ops))}
-	own := state.Writer{Author: s.Author, Incarnation: s.Incarnation}
+	ops := state.Parser{Own: state.Writer{Author: s.Author, Incarnation: s.Incarnation}, Puts: len(s.Ops)}
 	for i, op := range s.Ops {
 		needs, err := roster.Writer, error(nil)
 		switch op.Kind {
@@ -40,7 +40,7 @@ func parse(s sigchain.Signed) operations {
 			r, err = roster.ParseRemove(op)
 			o.removes, needs = append(o.removes, r), r.Needs()
 		case state.KindPut, state.KindEnd, state.KindExpire:
-			o.state[i], err = state.ParseOp(op, own)
+			o.state[i], err = ops.Parse(op)
 		default:
 			o.unknown = true
 		}
@@ -95,20 +95,45 @@ func (m *Machine) enrol(e roster.Entry) {
 // unseen reports the first operation that names what its author had not seen.
 func (m *Machine) unseen(c *chain, s sigchain.Signed, ops []state.Op) error {
 	for i, op := range ops {
-		if op == nil {
-			continue
-		}
-		for d := range op.Names {
-			seen := false
-			if d.Writer == c.writer {
-				seen = d.Seq < s.Seq || d.Seq == s.Seq && d.Index < uint32(i)
-			} else {
-				seen = m.sees(c, d.Writer, d.Seq)
+		var err error
+		switch op := op.(type) {
+		case nil:
+		case *state.Put: // nearly always; as Names, at no cost
+			for j := range op.Supersedes {
+				if err == nil {
+					err = m.knows(c, s.Seq, i, &op.Supersedes[j])
+				}
 			}
-			if !seen {
-				return fmt.Errorf("operation %d: %w: %s", i, ErrUnseen, d)
+			if err == nil && !op.Under.IsZero() {
+				err = m.knows(c, s.Seq, i, &op.Under)
+			}
+			if sum := op.Payload.Sum; err == nil && sum != nil && !sum.Base.IsZero() {
+				err = m.knows(c, s.Seq, i, &sum.Base)
+			}
+		default:
+			for d := range op.Names {
+				if err = m.knows(c, s.Seq, i, &d); err != nil {
+					break
+				}
 			}
 		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// knows reports what keeps operation i of entry seq of c from naming d.
+func (m *Machine) knows(c *chain, seq uint64, i int, d *state.Dot) error {
+	seen := false
+	if d.Writer == c.writer {
+		seen = d.Seq < seq || d.Seq == seq && d.Index < uint32(i)
+	} else {
+		seen = m.sees(c, d.Writer, d.Seq)
+	}
+	if !seen {
+		return fmt.Errorf("operation %d: %w: %s", i, ErrUnseen, *d)
 	}
 	return nil
 }

@@ -111,9 +111,10 @@ func ParseRow(b []byte) (Row, error) {
 // reader takes fields from rest. Once something is missing, or not in its one
 // form, bad is set and everything reads as zero.
 type reader struct {
-	rest []byte
-	own  Writer
-	bad  bool
+	rest   []byte
+	own    Writer
+	bad    bool
+	parser *Parser // takes memory for dots; may be nil
 }
 
 func (r *reader) take(n int) []byte {
@@ -129,6 +130,11 @@ func (r *reader) take(n int) []byte {
 func (r *reader) u8() uint8 { return r.take(1)[0] }
 
 func (r *reader) uvarint() uint64 {
+	if len(r.rest) > 0 && r.rest[0] < 0x80 && !r.bad { // nearly always
+		v := uint64(r.rest[0])
+		r.rest = r.rest[1:]
+		return v
+	}
 	v, n := binary.Uvarint(r.rest)
 	if n <= 0 || n > 1 && r.rest[n-1] == 0 { // cut off, too large, or padded
 		r.bad = true
@@ -196,7 +202,12 @@ func (r *reader) dots() []Dot {
 	if n == 0 {
 		return nil
 	}
-	dots := make([]Dot, 0, n)
+	var dots []Dot
+	if r.parser != nil {
+		dots = r.parser.room(n)
+	} else {
+		dots = make([]Dot, 0, n)
+	}
 	for range n {
 		d := r.dot()
 		if len(dots) > 0 && dots[len(dots)-1].Compare(d) >= 0 {

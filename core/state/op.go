@@ -3,7 +3,6 @@ package state
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/sigchain"
@@ -217,22 +216,47 @@ func appendTarget(b []byte, a Address) []byte {
 // KindEnd or KindExpire. The result shares memory with op. Wraps ErrMalformed or
 // sigchain.ErrVersion.
 func ParseOp(op sigchain.Op, own Writer) (Op, error) {
-	r := &reader{rest: op.Body, own: own}
+	p := Parser{Own: own}
+	return p.Parse(op)
+}
+
+// Parser reads the operations of an entry of Own, taking memory for many at a
+// time: what it returned keeps what it took alive. The zero Parser, with Own set,
+// is ready.
+type Parser struct {
+	Own Writer
+	// Puts is how many puts are likely to come.
+	Puts int
+
+	m    string // the map of the operation before
+	puts []Put
+	dots []Dot
+}
+
+// parserStep is the most puts or dots that memory is taken for at a time.
+const parserStep = 256
+
+// Parse reads the next operation; see ParseOp.
+func (p *Parser) Parse(op sigchain.Op) (Op, error) {
+	r := reader{rest: op.Body, own: p.Own, parser: p}
 	if v := r.u8(); !r.bad && v != opVersion {
 		return nil, fmt.Errorf("%w: operation of kind %d, version %d", sigchain.ErrVersion, op.Kind, v)
 	}
 	var a Address
-	a.Map = string(r.take(int(r.u8())))
-	a.Key = r.bytes()
+	if m := r.take(int(r.u8())); string(m) != p.m {
+		p.m = string(m)
+	}
+	a.Map, a.Key = p.m, r.bytes()
 	var out Op
 	var err error
 	switch op.Kind {
 	case KindPut:
-		p := &Put{Address: a}
-		p.Address.Kind = Kind(r.u8())
-		p.Address.Sub = r.bytes()
-		p.Payload, p.Supersedes, p.Under = r.payload(), r.dots(), r.anyDot()
-		out, err = p, p.check()
+		put := p.put()
+		put.Address = a
+		put.Address.Kind = Kind(r.u8())
+		put.Address.Sub = r.bytes()
+		put.Payload, put.Supersedes, put.Under = r.payload(), r.dots(), r.anyDot()
+		out, err = put, put.check()
 	case KindEnd:
 		e := &End{Address: a, Scope: Scope(r.u8())}
 		if e.Scope != ScopeKey {
@@ -259,10 +283,29 @@ func ParseOp(op sigchain.Op, own Writer) (Op, error) {
 	return out, nil
 }
 
-// IsOp reports whether an operation's kind is one of state's.
-func IsOp(kind uint16) bool {
-	return slices.Contains([]uint16{KindPut, KindEnd, KindExpire}, kind)
+// put returns room for a put.
+func (p *Parser) put() *Put {
+	if len(p.puts) == 0 {
+		p.puts = make([]Put, min(max(p.Puts, 1), parserStep))
+		p.Puts -= len(p.puts)
+	}
+	x := &p.puts[0]
+	p.puts = p.puts[1:]
+	return x
 }
+
+// room returns an empty slice with room for n dots.
+func (p *Parser) room(n int) []Dot {
+	if n > len(p.dots) {
+		p.dots = make([]Dot, max(n, min(len(p.puts)+1, parserStep)))
+	}
+	out := p.dots[0:0:n]
+	p.dots = p.dots[n:]
+	return out
+}
+
+// IsOp reports whether an operation's kind is one of state's.
+func IsOp(kind uint16) bool { return kind == KindPut || kind == KindEnd || kind == KindExpire }
 
 // Head returns what the put makes, as operation index of entry e.
 func (p *Put) Head(d Dot, time uint64) Head { return Head{d, time, p.Payload} }

@@ -27,10 +27,19 @@ func (r Row) search(d Dot) (int, bool) {
 // Put returns r with h, and without the heads named in supersedes. A head that
 // is there already stays as it is.
 func (r Row) Put(h Head, supersedes []Dot) Row {
-	out := make(Row, 0, len(r)+1)
-	for _, o := range r {
-		if !slices.Contains(supersedes, o.Dot) {
-			out = append(out, o)
+	keep := 0
+	for i := range r {
+		if !slices.Contains(supersedes, r[i].Dot) {
+			keep++
+		}
+	}
+	if keep == 0 { // nearly always
+		return Row{h}
+	}
+	out := make(Row, 0, keep+1)
+	for i := range r {
+		if !slices.Contains(supersedes, r[i].Dot) {
+			out = append(out, r[i])
 		}
 	}
 	if i, ok := out.search(h.Dot); !ok {
