@@ -3,6 +3,7 @@ package keyval
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 
 	lattice "github.com/lattice-log/lattice"
@@ -207,8 +208,9 @@ func (r *reader) count(size int) int {
 
 func (r *reader) dot() state.Dot {
 	w, ok := r.w.writer(r.uvarint())
-	d := state.Dot{Writer: w, Seq: r.uvarint(), Index: uint32(r.uvarint())}
-	if !ok {
+	seq, index := r.uvarint(), r.uvarint()
+	d := state.Dot{Writer: w, Seq: seq, Index: uint32(index)}
+	if !ok || index > math.MaxUint32 {
 		r.bad = true
 	}
 	return d
@@ -255,9 +257,14 @@ func (c codec) parseKey(b []byte) (k keyState, apart bool, err error) {
 	r := reader{rest: b, w: c.w}
 	flags := r.take(1)[0]
 	if flags&flagSubs != 0 {
+		all := uint64(0)
 		for _, kind := range subKinds {
-			k.counts[kind] = int64(r.uvarint())
+			n := r.uvarint()
+			k.counts[kind] = int64(n)
+			r.bad = r.bad || n > math.MaxInt64
+			all |= n
 		}
+		r.bad = r.bad || all == 0
 	}
 	if flags&(flagSubs|flagApart) != 0 {
 		k.seen = make(state.Cites, r.count(3))
@@ -268,14 +275,16 @@ func (c codec) parseKey(b []byte) (k keyState, apart bool, err error) {
 	if flags&flagExpiry != 0 {
 		k.expiry = r.row()
 		k.counts[state.Expiry] = 1
+		r.bad = r.bad || len(k.expiry) == 0
 	}
 	if flags&flagRegister != 0 {
 		k.register = r.row()
+		r.bad = r.bad || len(k.register) == 0
 	}
 	if flags&(flagRegister|flagApart) != 0 {
 		k.counts[state.Register] = 1
 	}
-	if r.bad || len(r.rest) > 0 {
+	if r.bad || len(r.rest) > 0 || flags >= flagSubs<<1 {
 		return keyState{}, false, corrupt("a key's record of %d bytes", len(b))
 	}
 	if flags&(flagSubs|flagApart) == 0 {
