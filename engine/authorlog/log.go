@@ -289,6 +289,9 @@ func (l *Log) Prune(before uint64) error {
 	return nil
 }
 
+// Size returns the bytes of all entries that are here.
+func (l *Log) Size() int64 { return l.log.Size() }
+
 // SetSettings changes what may change.
 func (l *Log) SetSettings(s Settings) { l.log.SetSettings(s) }
 

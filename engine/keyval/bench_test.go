@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/engine/signedlog"
 	"github.com/lattice-log/lattice/internal/tick"
@@ -168,77 +167,5 @@ func fillKeys(b *testing.B, n *node, keys int) {
 			}
 			return nil
 		}))
-	}
-}
-
-// BenchmarkFold makes the state again from the logs, after its directory was
-// deleted. Each operation sets a register to 16 bytes: of new keys, or of few.
-func BenchmarkFold(b *testing.B) {
-	for _, c := range []struct {
-		name           string
-		keys, perEntry int
-	}{{"new keys, 100 an entry", 0, 100}, {"100000 keys, 100 an entry", 100_000, 100}, {"new keys, 1 an entry", 0, 1}} {
-		b.Run(c.name, func(b *testing.B) {
-			o := options(disk.OS(), 0, 2, tick.Real{})
-			o.Dir, o.Durability, o.BlockCache = b.TempDir(), signedlog.OS, 32<<20
-			writeLog(b, o, b.N, c.perEntry, c.keys)
-			o.Incarnation++
-			stop := cpu(b)
-			db, err := Open(o)
-			if err != nil {
-				b.Fatal(err)
-			}
-			stop()
-			if err := db.Close(); err != nil {
-				b.Fatal(err)
-			}
-		})
-	}
-}
-
-// writeLog writes ops operations into the log of one incarnation.
-func writeLog(b *testing.B, o Options, ops, perEntry, keys int) {
-	db, err := Open(o)
-	if err != nil {
-		b.Fatal(err)
-	}
-	l, err := db.logs.open(db.own)
-	if err != nil {
-		b.Fatal(err)
-	}
-	last := map[string]state.Dot{}
-	prev, at := db.before, 0
-	for seq := uint64(1); at < ops; seq++ {
-		e := sigchain.Entry{Store: db.store, Incarnation: db.own.Incarnation, Seq: seq, Time: db.lastTime + seq, Prev: prev}
-		if seq == 1 {
-			e.Parents = db.machine.Parents(db.own, db.before)
-		}
-		for range min(perEntry, ops-at) {
-			p := &state.Put{Address: reg(fmt.Sprintf("key:%012d", at*7919%1_000_003+at/1_000_003*1_000_003)), Payload: state.Payload{Bytes: []byte("0123456789abcdef")}}
-			if keys > 0 {
-				p.Address = reg(fmt.Sprintf("key:%d", rand.IntN(keys)))
-				if d, ok := last[string(p.Address.Key)]; ok {
-					p.Supersedes = []state.Dot{d}
-				}
-				last[string(p.Address.Key)] = state.Dot{Writer: db.own, Seq: seq, Index: uint32(len(e.Ops))}
-			}
-			op, err := p.Encode(db.own)
-			if err != nil {
-				b.Fatal(err)
-			}
-			e.Ops = append(e.Ops, op)
-			at++
-		}
-		s, err := sigchain.Sign(o.Key, e)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := l.Append(s); err != nil {
-			b.Fatal(err)
-		}
-		prev = s.Link()
-	}
-	if err := db.Close(); err != nil {
-		b.Fatal(err)
 	}
 }

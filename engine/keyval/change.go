@@ -3,6 +3,7 @@ package keyval
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/state"
@@ -69,10 +70,17 @@ func (t *table) put(e *entry, k state.Kind, name []byte, h state.Head, supersede
 	}
 	t.save(e)
 	old := e.size()
-	if s == nil {
+	switch {
+	case s == nil && e.lone(supersedes): // nearly always
+		x := &struct {
+			row  [1]state.Head
+			seen [1]state.Cite
+		}{[1]state.Head{h}, [1]state.Cite{state.CiteOf(h.Dot)}}
+		e.register, e.seen, e.counts[k] = x.row[:], x.seen[:], 1
+	case s == nil:
 		e.register = e.register.Put(h, supersedes)
 		e.counts[k] = 1
-	} else {
+	default:
 		t.setRow(s, s.row.Put(h, supersedes))
 	}
 	if !under.IsZero() {
@@ -82,6 +90,22 @@ func (t *table) put(e *entry, k state.Kind, name []byte, h state.Head, supersede
 	}
 	t.touch(e, h.Dot, old, group)
 	return nil
+}
+
+// lone reports whether a register will be all that there is of the key, and with
+// one head, after a put that names supersedes.
+func (e *entry) lone(supersedes []state.Dot) bool {
+	for k, n := range e.counts {
+		if n != 0 && state.Kind(k) != state.Register {
+			return false
+		}
+	}
+	for i := range e.register {
+		if !slices.Contains(supersedes, e.register[i].Dot) {
+			return false
+		}
+	}
+	return true
 }
 
 // end ends what op covers.
@@ -204,13 +228,14 @@ func (t *table) setRow(s *sub, r state.Row) {
 	}
 	before, was := s.size(), s.listing()
 	s.row = r
+	t.grew(e, s.size()-before)
 	if s.dirty != t.round {
 		s.dirty = t.round
 		t.dirty = append(t.dirty, item{e, s})
+		before = 0
 	}
 	t.relist(s, was)
-	t.grew(e, s.size()-before)
-	t.bytes += s.size()
+	t.bytes += s.size() - before
 }
 
 // listing says how a row stands among those that the fold database may not hold.
@@ -230,6 +255,9 @@ func (s *sub) listing() (l listing) {
 // relist puts a row where it belongs among the rows that scans find in the table;
 // was is how it stood before.
 func (t *table) relist(s *sub, was listing) {
+	if t.bulk {
+		return
+	}
 	is := s.listing()
 	if is == was || !s.attached() {
 		return
@@ -268,19 +296,22 @@ func (t *table) save(e *entry) {
 // if there is none.
 func (t *table) touch(e *entry, d state.Dot, old int64, group uint64) {
 	if e.counts[state.Field]|e.counts[state.Member]|e.counts[state.Scored]|e.counts[state.Element] == 0 {
-		e.seen = plainSeen(e.register, e.expiry)
+		if len(e.register) != 1 || len(e.expiry) > 0 || len(e.seen) != 1 || e.seen[0] != state.CiteOf(e.register[0].Dot) {
+			e.seen = plainSeen(e.register, e.expiry)
+		}
 	} else if !d.IsZero() {
 		e.seen = e.seen.Raise(d)
 	}
 	t.present(e)
 	e.version = t.version.Add(1)
 	e.group = group
+	t.grew(e, e.size()-old)
 	if e.dirty != t.round {
 		e.dirty = t.round
 		t.dirty = append(t.dirty, item{e: e})
+		old = 0
 	}
-	t.grew(e, e.size()-old)
-	t.bytes += e.size()
+	t.bytes += e.size() - old
 }
 
 // present keeps a map's length, and the order of its new keys, in step with e.
@@ -296,6 +327,9 @@ func (t *table) present(e *entry) {
 		e.m.len--
 	}
 	e.m.dirty = t.round
+	if t.bulk {
+		return
+	}
 	// Also when the fold database holds it: a round under way may delete it there.
 	if is {
 		e.m.created.set(e.name, e)
@@ -304,10 +338,7 @@ func (t *table) present(e *entry) {
 	}
 }
 
-func (t *table) grew(e *entry, n int64) {
-	s, _ := t.shardOf([]byte(e.inner))
-	s.bytes += n
-}
+func (t *table) grew(e *entry, n int64) { e.shard.bytes += n }
 
 // errFailed stands in for a transaction that panicked.
 var errFailed = lattice.E(lattice.Internal, errors.New("keyval: the transaction did not end"))

@@ -70,17 +70,6 @@ func (db *DB) catchUp() error {
 	return nil
 }
 
-// foldAll folds what the logs and the proofs of forks hold and was not offered
-// yet, writing rounds on the way. Nothing is undecided and no round under way.
-func (db *DB) foldAll() error {
-	db.replaying = true
-	defer func() { db.replaying = false }()
-	if err := db.foldLogs(); err != nil {
-		return err
-	}
-	return db.offerForks()
-}
-
 // rebuild folds everything again, keeping what was learned. A crash leaves an
 // empty fold database, with which the next start does the same.
 func (db *DB) rebuild() error {
@@ -147,8 +136,12 @@ type progress struct {
 }
 
 func (p *progress) step() {
-	p.done++
-	if now := p.db.o.Clock.Now(); now.Sub(p.said) >= sayEvery {
+	if p.done++; p.done%clockEvery != 0 {
+		return
+	}
+	now := p.db.o.Clock.Now()
+	p.db.foldMs = now.UnixMilli()
+	if now.Sub(p.said) >= sayEvery {
 		p.said = now
 		p.db.o.Logger.Info("folding the logs", "store", p.db.store.Short(), "entries", p.done, "of", p.total)
 	}
@@ -157,7 +150,7 @@ func (p *progress) step() {
 // offer offers an entry of a log to the machine, applies what enters, and writes
 // a round when much has changed.
 func (db *DB) offer(e sigchain.Signed) (fold.Effects, error) {
-	eff, err := db.machine.Offer(e, db.nowMs())
+	eff, err := db.machine.Offer(e, db.foldNow())
 	if err != nil {
 		return eff, err
 	}
@@ -182,15 +175,7 @@ func (db *DB) applyAll(eff fold.Effects, own lattice.Hash) error {
 		db.tell(f)
 	}
 	db.publish(eff.Fold)
-	// Not before all of it is applied: the machine keeps it as folded.
-	if db.replaying && (len(db.t.dirty) >= roundItems || db.t.bytes >= db.o.DirtyBytes/roundParts) {
-		r := db.takeRound(nil)
-		if err := db.writeRound(r); err != nil {
-			return err
-		}
-		db.t.written(r)
-	}
-	return nil
+	return db.replayRound() // not before all of it is applied: the machine keeps it as folded
 }
 
 // apply applies one entry that has entered.
@@ -198,14 +183,18 @@ func (db *DB) apply(f fold.Folded) error {
 	e := f.Entry
 	w := state.Writer{Author: e.Author, Incarnation: e.Incarnation}
 	for i, op := range f.Ops {
-		if op == nil {
+		switch op := op.(type) {
+		case nil:
 			continue
+		case *state.Put:
+			// The row keeps it, and must not keep the whole entry.
+			op.Payload.Bytes = append([]byte(nil), op.Payload.Bytes...)
 		}
 		if err := db.t.apply(op, state.Dot{Writer: w, Seq: e.Seq, Index: uint32(i)}, e.Time, 0); err != nil {
 			return err
 		}
 	}
-	if !clock.Held(clock.Timestamp(e.Time), db.nowMs(), db.o.MaxDrift.Milliseconds()) {
+	if !clock.Held(clock.Timestamp(e.Time), db.foldNow(), db.o.MaxDrift.Milliseconds()) {
 		db.lastTime = max(db.lastTime, e.Time)
 	}
 	db.unnamed = true

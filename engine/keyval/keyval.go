@@ -179,6 +179,8 @@ type DB struct {
 	// replaying says that nothing is undecided and no round under way, so that
 	// rounds are written where the folding goes on.
 	replaying bool
+	replayed  round // its slices are used again by the rounds of a replay
+	foldMs    int64 // the wall clock while logs are folded, now and then
 
 	wanted    []*request // who waits for the state as it is
 	watchers  map[*Watcher]struct{}

@@ -54,6 +54,14 @@ func (l *logs) len() int {
 	return len(l.list)
 }
 
+// size returns the bytes of all entries.
+func (l *logs) size() (n int64) {
+	for _, x := range l.all() {
+		n += x.Size()
+	}
+	return n
+}
+
 // all returns the open logs, ascending by writer.
 func (l *logs) all() []*authorlog.Log {
 	l.mu.Lock()
@@ -87,11 +95,12 @@ type feed struct {
 	next uint64 // sequence number behind what is in buf
 	last uint64 // where it ends
 	buf  []sigchain.Signed
+	room []sigchain.Signed // what buf is part of
 }
 
 const (
-	feedBytes   = 4 << 20 // of all feeds of a replay together
-	feedEntries = 4096    // of one
+	feedBytes   = 1 << 20 // of all feeds of a replay together
+	feedEntries = 1024    // of one
 )
 
 // fill reads on, if the feed has nothing left; share is how many bytes it may
@@ -100,7 +109,7 @@ func (f *feed) fill(share int) error {
 	if len(f.buf) > 0 || f.next > f.last {
 		return nil
 	}
-	f.buf = f.buf[:0:0]
+	f.buf = f.room[:0]
 	size := 0
 	errEnough := errors.New("enough")
 	err := f.log.Scan(f.next, f.last, func(s sigchain.Signed) error {
@@ -118,6 +127,7 @@ func (f *feed) fill(share int) error {
 		return fmt.Errorf("entries %d to %d of %s are not there", f.next, f.last, authorlog.Name(f.log.Writer()))
 	}
 	f.next = f.buf[len(f.buf)-1].Seq + 1
+	f.room = f.buf
 	return nil
 }
 

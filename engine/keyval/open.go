@@ -172,6 +172,19 @@ func (db *DB) load() error {
 		}
 	}
 	db.t = t
+	empty := true
+	for _, tag := range []byte{tagKey, tagRow} {
+		err := db.kv.Iterate([]byte{tag}, func([]byte, []byte) error {
+			empty = false
+			return kv.ErrStop
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if empty {
+		t.absent = newKnown(db.logs.size())
+	}
 	return t.loadMaps()
 }
 

@@ -1,6 +1,7 @@
 package keyval
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	lattice "github.com/lattice-log/lattice"
@@ -87,6 +88,9 @@ func (db *DB) gather(g *group) {
 func (db *DB) takeRound(g *group) *round {
 	t := db.t
 	r := &round{n: t.round, group: g}
+	if t.bulk {
+		r.keys, r.subs = db.replayed.keys[:0], db.replayed.subs[:0]
+	}
 	for _, it := range t.dirty {
 		if s := it.s; s != nil {
 			if s.dirty == r.n && s.taken != r.n && s.attached() {
@@ -112,7 +116,9 @@ func (db *DB) takeRound(g *group) *round {
 		}
 	}
 	r.fold = db.machine.Changes()
-	if r.wanted, db.wanted = db.wanted, nil; len(r.wanted) > 0 {
+	if db.replaying {
+		// Who waits for the state as it is, waits on: it is not that state yet.
+	} else if r.wanted, db.wanted = db.wanted, nil; len(r.wanted) > 0 {
 		if r.names, r.frontier = t.mapNames(), db.machine.Frontier(); g != nil {
 			r.frontier[db.own] = g.seq
 		}
@@ -166,13 +172,17 @@ func (db *DB) writeRound(r *round) error {
 		}
 	}
 	b := db.kv.Batch()
+	w := rowWriter{db: db, b: b}
 	for i := range r.keys {
-		if err := db.writeKey(b, &r.keys[i]); err != nil {
+		if err := w.writeKey(&r.keys[i]); err != nil {
 			return err
 		}
 	}
-	for _, s := range r.subs {
-		db.writeSub(b, s)
+	for i := range r.subs {
+		w.writeSub(&r.subs[i])
+	}
+	for i := range r.subs {
+		w.writeScore(&r.subs[i])
 	}
 	for _, m := range r.maps {
 		x := mapInfo{id: m.m.id, len: m.len}
@@ -207,17 +217,25 @@ func (db *DB) commitRows(b *kv.Batch) error {
 // that were deleted slow down reads until they are compacted away.
 const wipeMax = 64
 
-func (db *DB) writeKey(b *kv.Batch, x *takenKey) error {
-	e := x.e
+// rowWriter puts keys and rows into a batch. Keys and values that it makes are
+// good until the next.
+type rowWriter struct {
+	db         *DB
+	b          *kv.Batch
+	key, value []byte // scratch
+}
+
+func (w *rowWriter) writeKey(x *takenKey) error {
+	e, b, t := x.e, w.b, w.db.t
 	for _, k := range subKinds {
 		if !x.wiped[k] {
 			continue
 		}
-		if err := db.deleteAll(b, rowPrefix(nil, e.inner, k)); err != nil {
+		if err := w.db.deleteAll(b, rowPrefix(nil, e.inner, k)); err != nil {
 			return err
 		}
 		if k == state.Scored {
-			if err := db.deleteAll(b, scorePrefix(nil, e.inner)); err != nil {
+			if err := w.db.deleteAll(b, scorePrefix(nil, e.inner)); err != nil {
 				return err
 			}
 		}
@@ -234,13 +252,17 @@ func (db *DB) writeKey(b *kv.Batch, x *takenKey) error {
 		b.Delete(rowPrefix(nil, e.inner, state.Register))
 	}
 	if apart {
-		b.Set(rowPrefix(nil, e.inner, state.Register), db.t.codec.appendRow(nil, x.k.register))
+		w.value = t.codec.appendRow(w.value[:0], x.k.register)
+		b.Set(rowPrefix(nil, e.inner, state.Register), w.value)
 	}
+	w.key = recordKey(w.key[:0], e.inner)
 	switch {
 	case !x.k.absent():
-		b.Set(recordKey(nil, e.inner), db.t.codec.appendKey(nil, &x.k))
+		w.value = t.codec.appendKey(w.value[:0], &x.k)
+		b.Set(w.key, w.value)
+		t.absent.add(w.key)
 	case e.stored:
-		b.Delete(recordKey(nil, e.inner))
+		b.Delete(w.key)
 	}
 	return nil
 }
@@ -265,21 +287,36 @@ func (db *DB) deleteAll(b *kv.Batch, prefix []byte) error {
 	return it.Close()
 }
 
-func (db *DB) writeSub(b *kv.Batch, x takenSub) {
-	s := x.s
-	key := append(rowPrefix(nil, s.e.inner, s.kind), s.name...)
-	score, scored := scoreOf(s.kind, x.row)
-	if s.scored && (!scored || score != s.score) {
-		b.Delete(append(scorePrefix(nil, s.e.inner), scoreKey(s.score, s.name)...))
-	}
-	if scored && (!s.scored || score != s.score) {
-		b.Set(append(scorePrefix(nil, s.e.inner), scoreKey(score, s.name)...), nil)
-	}
+func (w *rowWriter) writeSub(x *takenSub) {
+	s, t := x.s, w.db.t
+	w.key = append(rowPrefix(w.key[:0], s.e.inner, s.kind), s.name...)
 	switch {
 	case len(x.row) > 0:
-		b.Set(key, db.t.codec.appendRow(nil, x.row))
+		w.value = t.codec.appendRow(w.value[:0], x.row)
+		w.b.Set(w.key, w.value)
+		t.absent.add(w.key)
 	case s.stored:
-		b.Delete(key)
+		w.b.Delete(w.key)
+	}
+}
+
+// writeScore keeps a sorted set's members by score in step with its rows.
+func (w *rowWriter) writeScore(x *takenSub) {
+	s := x.s
+	if s.kind != state.Scored {
+		return
+	}
+	at := func(score state.Score) []byte {
+		w.key = binary.BigEndian.AppendUint64(scorePrefix(w.key[:0], s.e.inner), uint64(score))
+		w.key = append(w.key, s.name...)
+		return w.key
+	}
+	score, scored := scoreOf(s.kind, x.row)
+	if s.scored && (!scored || score != s.score) {
+		w.b.Delete(at(s.score))
+	}
+	if scored && (!s.scored || score != s.score) {
+		w.b.Set(at(score), nil)
 	}
 }
 

@@ -121,7 +121,7 @@ func (t *table) scan(e *entry, k state.Kind, from []byte, reverse, shared bool, 
 		}
 		return nil
 	}
-	sh, _ := t.shardOf([]byte(e.inner))
+	sh := e.shard
 	if shared {
 		sh.mu.RLock()
 	}
@@ -132,7 +132,7 @@ func (t *table) scan(e *entry, k state.Kind, from []byte, reverse, shared bool, 
 	var created *ordered[*sub]
 	var s stored
 	if rows != nil {
-		created = &rows.created
+		created = t.createdOf(rows)
 	}
 	c := created.cursor(string(from), from == nil, reverse)
 	if e.stored && (rows == nil || rows.wiped == 0) {
@@ -165,9 +165,24 @@ func (t *table) scan(e *entry, k state.Kind, from []byte, reverse, shared bool, 
 	})
 }
 
+// createdOf returns the rows of a kind that the fold database may not hold, in
+// order.
+func (t *table) createdOf(rows *subRows) *ordered[*sub] {
+	if !t.bulk {
+		return &rows.created
+	}
+	var o ordered[*sub]
+	for name, s := range rows.rows {
+		if s.listing().here {
+			o.set(name, s)
+		}
+	}
+	return &o
+}
+
 // peek returns a row if it is in the table.
 func (t *table) peek(e *entry, k state.Kind, name []byte, shared bool) *sub {
-	sh, _ := t.shardOf([]byte(e.inner))
+	sh := e.shard
 	if shared {
 		sh.mu.RLock()
 		defer sh.mu.RUnlock()
@@ -183,7 +198,7 @@ func (t *table) scores(e *entry, score state.Score, member []byte, reverse, shar
 	if e.counts[state.Scored] == 0 {
 		return nil
 	}
-	sh, _ := t.shardOf([]byte(e.inner))
+	sh := e.shard
 	if shared {
 		sh.mu.RLock()
 	}

@@ -34,6 +34,11 @@ type table struct {
 	dirty []item // what changed in it; may name things that changed back
 	bytes int64  // about what it takes
 	undo  *undo  // where changes are noted; nil: they stay
+
+	// While logs are folded and nobody else is there (see replay.go):
+	bulk   bool   // created and scores of the lists are not kept
+	absent *known // what the fold database does not hold
+	buf    []byte // scratch
 }
 
 const (
@@ -79,6 +84,8 @@ type entry struct {
 	inner   string // see appendInner
 	name    string // the key's bytes, part of inner
 	subs    [state.Kinds]*subRows
+	shard   *shard
+	slot    uint32 // of the shard's versions
 	version uint64
 	group   uint64 // that changed it last
 	dirty   uint64 // round that changed it last and is not written; 0: clean
@@ -132,9 +139,9 @@ func newTable(db *kv.DB, w *writers, limit int64) *table {
 	return t
 }
 
-func (t *table) shardOf(inner []byte) (*shard, uint64) {
+func (t *table) shardOf(inner []byte) (*shard, uint32) {
 	h := maphash.Bytes(t.seed, inner)
-	return &t.shards[h%shardCount], h / shardCount % versionSlots
+	return &t.shards[h%shardCount], uint32(h / shardCount % versionSlots)
 }
 
 // mapOf returns a map's info; with make, it makes one, which only who holds DB.mu
@@ -173,7 +180,7 @@ func (t *table) find(m *mapInfo, inner []byte, keyAt int, shared bool) (*entry, 
 		}
 		return e, nil
 	}
-	e = &entry{m: m, inner: string(inner)}
+	e = &entry{m: m, inner: string(inner), shard: s, slot: slot}
 	e.name = e.inner[keyAt:]
 	if err := t.loadKey(e); err != nil {
 		return nil, err
@@ -193,7 +200,13 @@ func (t *table) find(m *mapInfo, inner []byte, keyAt int, shared bool) (*entry, 
 
 // loadKey fills e from the fold database.
 func (t *table) loadKey(e *entry) error {
-	v, ok, err := t.db.Get(recordKey(nil, e.inner))
+	if t.bulk {
+		t.buf = recordKey(t.buf[:0], e.inner)
+		if t.absent.lacks(t.buf) {
+			return nil
+		}
+	}
+	v, ok, err := t.db.Get(recordKey(make([]byte, 0, 64), e.inner))
 	if err != nil || !ok {
 		return err
 	}
@@ -240,7 +253,7 @@ func (t *table) rows(e *entry, k state.Kind) *subRows {
 
 // findSub returns a row with a sub, loading it. Absent ones have an empty row.
 func (t *table) findSub(e *entry, k state.Kind, name []byte, shared bool) (*sub, error) {
-	sh, _ := t.shardOf([]byte(e.inner))
+	sh := e.shard
 	if shared {
 		sh.mu.RLock()
 	}
@@ -278,6 +291,12 @@ func (t *table) findSub(e *entry, k state.Kind, name []byte, shared bool) (*sub,
 }
 
 func (t *table) loadSub(s *sub) error {
+	if t.bulk {
+		t.buf = append(rowPrefix(t.buf[:0], s.e.inner, s.kind), s.name...)
+		if t.absent.lacks(t.buf) {
+			return nil
+		}
+	}
 	v, ok, err := t.db.Get(append(rowPrefix(make([]byte, 0, 64), s.e.inner, s.kind), s.name...))
 	if err != nil || !ok {
 		return err
@@ -332,8 +351,7 @@ func (t *table) forget(s *shard, keep item) {
 	}
 	delete(s.keys, it.e.inner)
 	s.bytes -= it.e.size()
-	_, slot := t.shardOf([]byte(it.e.inner))
-	s.versions[slot] = max(s.versions[slot], it.e.version)
+	s.versions[it.e.slot] = max(s.versions[it.e.slot], it.e.version)
 }
 
 // idle reports whether nothing is lost when it goes, and nobody asked for it

@@ -12,20 +12,30 @@ import (
 // lock.
 type writers struct {
 	list atomic.Pointer[[]state.Writer] // by number
+	last atomic.Pointer[numbered]       // that was asked for: mostly the same
 
 	mu    sync.Mutex
 	num   map[state.Writer]uint32
 	saved atomic.Int64 // how many of the list the fold database knows
 }
 
+type numbered struct {
+	w state.Writer
+	n uint32
+}
+
 func newWriters() *writers {
 	w := &writers{num: map[state.Writer]uint32{}}
+	w.last.Store(&numbered{}) // nobody's
 	w.list.Store(&[]state.Writer{})
 	return w
 }
 
 // number returns a writer's number, and gives it one if it has none.
 func (w *writers) number(x state.Writer) uint32 {
+	if l := w.last.Load(); l.w == x && l.w != (state.Writer{}) {
+		return l.n
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n, ok := w.num[x]
@@ -35,6 +45,7 @@ func (w *writers) number(x state.Writer) uint32 {
 		w.num[x] = n
 		w.list.Store(&list)
 	}
+	w.last.Store(&numbered{x, n})
 	return n
 }
 
