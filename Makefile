@@ -13,7 +13,7 @@
 # make bench-redis  keys beside Redis, and the state made again from its logs, into docs/benchmarks.md: 8 minutes (BENCH='-short')
 # make bench-short  the same in a few minutes, to check the program; prints only
 # make bench-go     Go benchmarks of the parts
-# make test-clients every Kafka client and Kafka's own tools against a real node; writes docs/protocol/clients.md
+# make test-clients Redis clients, every Kafka client and Kafka's own tools against a real node; writes docs/protocol/clients.md
 # make test-suites  peers' own test suites against real nodes (SUITES=kgo,sarama; RUN=kgo/tests/TestPing)
 # make nightly      what takes long
 # make cover        coverage by package, and cover.html
@@ -60,7 +60,7 @@ race:
 # The first race ends the node, and so fails the test.
 race-node:
 	$(GO) build -race -o bin/lattice-race ./cmd/lattice
-	LATTICE_BIN=$(CURDIR)/bin/lattice-race GORACE=halt_on_error=1 LATTICE_CRASH_ROUNDS=5 $(GO) test -count=1 ./test/crash ./test/clients
+	LATTICE_BIN=$(CURDIR)/bin/lattice-race GORACE=halt_on_error=1 LATTICE_CRASH_ROUNDS=5 $(GO) test -count=1 ./test/crash ./test/clients ./test/redis
 
 crash:
 	LATTICE_CRASH_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 0 -run 'Crash|Kill' -v ./test/crash
@@ -94,7 +94,7 @@ bench-go:
 
 test-clients: build
 	scripts/deps.sh
-	$(GO) test -count=1 -v ./test/clients ./test/hostile
+	$(GO) test -count=1 -v ./test/clients ./test/redis ./test/hostile
 	scripts/test-field.sh -v
 
 test-suites: build

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Sets up what the tests need on Debian or Ubuntu: kcat, Redis's tools, Node.js with
-# kafkajs, Java and Python with a Kafka client each. "deps.sh field" also sets up
+# kafkajs and ioredis, Java and Python with a Kafka client each, redis-py. "deps.sh field" also sets up
 # everything that only the whole field of clients (scripts/test-field.sh) needs.
 # What is there already is left alone, so that a second run needs no network.
 set -eu
