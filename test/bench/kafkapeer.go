@@ -114,7 +114,8 @@ func (s *kafkaServer) Latency(ctx context.Context, topic string, w compare.Work)
 	return bench.Produce(ctx, c)
 }
 
-// Second writes and reads lines with kcat, which is librdkafka.
+// Second writes and reads lines with kcat, which is librdkafka. Its queue holds all
+// that is read: a full one makes it sleep for a second, the faster the server the more often.
 func (s *kafkaServer) Second(ctx context.Context, topic string, w compare.Work) (produced, consumed bench.Result, err error) {
 	lines := filepath.Join(s.dir, "lines")
 	// A line per record, without its end.
@@ -126,7 +127,8 @@ func (s *kafkaServer) Second(ctx context.Context, topic string, w compare.Work) 
 	if produced, err = s.timed(ctx, w, "-P", "-b", s.addr, "-t", topic, "-X", "linger.ms=5", "-X", "batch.num.messages=10000", "-l", lines); err != nil || s.discards {
 		return produced, consumed, err
 	}
-	consumed, err = s.timed(ctx, w, "-C", "-b", s.addr, "-t", topic, "-o", "beginning", "-e", "-q")
+	consumed, err = s.timed(ctx, w, "-C", "-b", s.addr, "-t", topic, "-o", "beginning", "-e", "-q",
+		"-X", "queued.min.messages=10000000", "-X", "queued.max.messages.kbytes=1048576")
 	return produced, consumed, err
 }
 
