@@ -200,7 +200,7 @@ func Default() Config {
 		Groups: Groups{RebalanceDelayMs: 3000, MinSessionMs: 6000, MaxSessionMs: 1_800_000, OffsetsRetentionMs: 7 * 24 * 3600 * 1000},
 		Limits: Limits{
 			RequestBytes: 100 << 20, ControlBytes: 16 << 20, FetchBytes: 55 << 20, BatchBytes: 1<<20 + 12,
-			DecompressedBytes: 128 << 20, BufferedBytes: 1 << 30, Inflight: 128, InflightBytes: 64 << 20,
+			DecompressedBytes: 128 << 20, BufferedBytes: 1 << 30, Inflight: 128, InflightBytes: 16 << 20,
 			Connections: 20_000, ConnectionsPerAddress: 12_000, IdleMs: 600_000, StallMs: 30_000,
 			APIRequests: 4096, OpenSegments: 512,
 		},

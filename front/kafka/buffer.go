@@ -10,10 +10,13 @@ import (
 // buffer is a recycled byte slice. What its length means is its user's affair.
 type buffer struct{ b []byte }
 
-// Sizes of pooled buffers: four steps to each power of two, from 512 bytes to
-// 128 MiB, so that at most a fifth of a buffer is never used.
+// Sizes of pooled buffers, from 512 bytes to 128 MiB: four steps to each power of
+// two, so that at most a fifth of a buffer is never used; from a megabyte on powers of
+// two alone, so that one producer's frames, no two of one length, fit into each
+// other's buffers. What a frame never used of those was never touched either.
 const (
 	minClassBits = 9
+	wholeBits    = 20
 	maxClassBits = 27
 	classSteps   = 4
 	classes      = (maxClassBits - minClassBits) * classSteps
@@ -29,6 +32,9 @@ func classOf(n int) (class, size int) {
 	if top >= maxClassBits {
 		return -1, n
 	}
+	if top >= wholeBits {
+		return (top-minClassBits)*classSteps + classSteps, 2 << top
+	}
 	quarter := 1 << (top - 2)
 	step := (n - 1<<top + quarter - 1) / quarter // 1 to 4
 	return (top-minClassBits)*classSteps + step, 1<<top + step*quarter
@@ -37,19 +43,66 @@ func classOf(n int) (class, size int) {
 // buffers recycles frames, answers and chunks: on many machines to touch fresh
 // memory costs more than all else that is done to it. The zero value is ready.
 // Safe for concurrent use.
+//
+// Small ones lie in pools that the garbage collector empties. Large ones are kept,
+// up to keptBytes: what a pool drops at a collection is taken fresh, and with frames
+// of megabytes the heap doubles before the next one.
 type buffers struct {
-	pools [classes + 1]sync.Pool
+	pools [largeClass]sync.Pool
+
+	mu   sync.Mutex
+	kept [classes + 1][]*buffer // by class, from largeClass on
+	held int64                  // bytes of those
+	uses int64                  // calls so far
+	used [classes + 1]int64     // by class, the last call that asked for it
 }
+
+const (
+	largeClass = (16 - minClassBits) * classSteps // 64 KiB
+	keptBytes  = 32 << 20
+)
 
 // get returns a buffer of length 0 that holds at least n bytes.
 func (p *buffers) get(n int) *buffer {
 	class, size := classOf(n)
-	if class >= 0 {
-		if b, ok := p.pools[class].Get().(*buffer); ok {
+	var b *buffer
+	switch {
+	case class >= largeClass:
+		b = p.take(class)
+	case class >= 0:
+		b, _ = p.pools[class].Get().(*buffer)
+	}
+	if b == nil {
+		b = &buffer{make([]byte, 0, size)}
+	}
+	return b
+}
+
+// take returns a kept buffer of a class or, of those up to twice as large, the
+// smallest; nil when there is none.
+func (p *buffers) take(class int) *buffer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.uses++
+	p.used[class] = p.uses
+	for c := class; c <= min(class+classSteps, classes); c++ {
+		if b := p.pop(c); b != nil {
 			return b
 		}
 	}
-	return &buffer{make([]byte, 0, size)}
+	return nil
+}
+
+func (p *buffers) pop(class int) *buffer {
+	n := len(p.kept[class])
+	if n == 0 {
+		return nil
+	}
+	b := p.kept[class][n-1]
+	p.kept[class][n-1] = nil
+	p.kept[class] = p.kept[class][:n-1]
+	p.held -= int64(cap(b.b))
+	return b
 }
 
 // put takes a buffer back; nil is allowed. Nobody may use its bytes afterwards.
@@ -58,11 +111,33 @@ func (p *buffers) put(b *buffer) {
 		return
 	}
 	class, size := classOf(cap(b.b))
-	if class < 0 || size != cap(b.b) {
-		return // it grew by append to a size of no class
+	if class < 0 || size != cap(b.b) || size > keptBytes {
+		return // it grew by append to a size of no class, or is too large to keep
 	}
 	b.b = b.b[:0]
-	p.pools[class].Put(b)
+	if class < largeClass {
+		p.pools[class].Put(b)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kept[class] = append(p.kept[class], b)
+	p.held += int64(size)
+	for p.held > keptBytes {
+		p.pop(p.idlest())
+	}
+}
+
+// idlest returns the class that nobody has asked for the longest, of those that
+// hold something.
+func (p *buffers) idlest() int {
+	idlest := -1
+	for c := largeClass; c <= classes; c++ {
+		if len(p.kept[c]) > 0 && (idlest < 0 || p.used[c] < p.used[idlest]) {
+			idlest = c
+		}
+	}
+	return idlest
 }
 
 // budget bounds the bytes of all frames held at once. Safe for concurrent use.

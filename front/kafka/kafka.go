@@ -72,7 +72,7 @@ type Config struct {
 	// MaxInFlight requests of one connection are worked on before it is read
 	// further. Default: 128.
 	MaxInFlight int
-	// MaxInFlightBytes likewise, of frames and answers. Default: 64 MiB.
+	// MaxInFlightBytes likewise, of frames and answers. Default: 16 MiB.
 	MaxInFlightBytes int64
 	// MaxConnections in all ("max.connections"). Default: 20,000.
 	MaxConnections int
@@ -119,7 +119,7 @@ func (c Config) withDefaults() Config {
 	c.MaxFetchBytes = or(c.MaxFetchBytes, 55<<20)
 	c.MaxBufferedBytes = or(c.MaxBufferedBytes, 1<<30)
 	c.MaxInFlight = or(c.MaxInFlight, 128)
-	c.MaxInFlightBytes = or(c.MaxInFlightBytes, 64<<20)
+	c.MaxInFlightBytes = or(c.MaxInFlightBytes, 16<<20)
 	c.MaxConnections = or(c.MaxConnections, 20_000)
 	c.MaxConnectionsPerAddress = or(c.MaxConnectionsPerAddress, 12_000)
 	c.IdleTimeout = or(c.IdleTimeout, 10*time.Minute)

@@ -26,8 +26,12 @@ func (hs *Handles) scan(f io.ReaderAt, c Codec, end, ahead int64) *scanner {
 	return &scanner{f: f, codec: c, end: end, ahead: ahead, buf: *b}
 }
 
+// keptScan is the largest buffer that is kept: room for a block of a megabyte, the
+// largest that producers make by default, and what fill adds to it.
+const keptScan = 2 << 20
+
 func (hs *Handles) done(s *scanner) {
-	if cap(s.buf) <= 1<<20 {
+	if cap(s.buf) <= keptScan {
 		hs.bufs.Put(&s.buf)
 	}
 }
