@@ -1,6 +1,7 @@
 # make build        bin/lattice, which knows its version and commit
 # make test         sets up what the tests need, then runs them all
 # make deps         what the tests need: kcat, clients for Node, Java and Python, staticcheck
+# make histories    random histories of state and merging, HISTORIES (2000) a law, against their models
 # make check        what a change must pass: format, length, vet, staticcheck, tests
 # make race         the tests under the race detector
 # make race-node    clients and kill -9 rounds against a node with the race detector in it
@@ -22,6 +23,7 @@ GO       ?= go
 PKG      ?= ./...
 ROUNDS   ?= 20
 FUZZTIME ?= 30s
+HISTORIES ?= 2000
 SUITES   ?= all
 DURATION ?= 1h
 
@@ -34,7 +36,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TOOLS       := $(CURDIR)/bin/tools
 
-.PHONY: build deps test check race race-node crash soak fuzz rewrite gen bench bench-redis bench-short bench-go test-clients test-suites nightly cover clean
+.PHONY: build deps test histories check race race-node crash soak fuzz rewrite gen bench bench-redis bench-short bench-go test-clients test-suites nightly cover clean
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/lattice ./cmd/lattice
@@ -50,6 +52,11 @@ $(TOOLS)/staticcheck: Makefile
 test: build
 	scripts/deps.sh
 	$(GO) test ./...
+	$(MAKE) histories
+
+# Laws over histories of several authors: the more, the rarer the case that is found.
+histories:
+	$(GO) test -count=1 -run 'Converge|Join|Fix|Laws|Order|Lattice|Lost' -timeout 0 ./core/fold ./core/state ./core/merge -rapid.checks=$(HISTORIES)
 
 check: $(TOOLS)/staticcheck
 	scripts/check.sh $(TOOLS)/staticcheck
@@ -102,6 +109,7 @@ test-suites: build
 
 nightly: check race race-node test-clients
 	$(MAKE) crash ROUNDS=200
+	$(MAKE) histories HISTORIES=100000
 	$(MAKE) fuzz FUZZTIME=5m
 	$(GO) run $(GOVULNCHECK) ./...
 
