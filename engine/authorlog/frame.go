@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/clock"
@@ -12,31 +11,13 @@ import (
 	"github.com/lattice-log/lattice/storage/segment"
 )
 
-// The frame of an entry; see the package comment.
 const (
-	frameVersion = 1
-	headerSize   = 2 + 1 + 1 + 4 + 8 + 8 + 4
-	crcAt        = headerSize - 4
+	headerSize = sigchain.FrameHeader
+	crcAt      = headerSize - 4
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // ErrFrame means bytes that are no whole, undamaged frame. Kind Corrupt.
 var ErrFrame = lattice.E(lattice.Corrupt, errors.New("damaged frame of an entry"))
-
-// appendFrame appends the frame of s.
-func appendFrame(b []byte, s sigchain.Signed) []byte {
-	at := len(b)
-	b = append(b, 'L', 'A', frameVersion, 0)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(s.Bytes())))
-	b = binary.BigEndian.AppendUint64(b, s.Seq)
-	b = binary.BigEndian.AppendUint64(b, s.Time)
-	sum := crc32.Update(crc32.Checksum(b[at:], castagnoli), castagnoli, s.Bytes())
-	b = binary.BigEndian.AppendUint32(b, sum)
-	return append(b, s.Bytes()...)
-}
-
-func frameSize(s sigchain.Signed) int { return headerSize + len(s.Bytes()) }
 
 func metaOf(seq, time uint64) segment.Meta {
 	return segment.Meta{Base: int64(seq - 1), Last: int64(seq - 1), MaxTime: clock.Timestamp(time).Milli()}
@@ -50,8 +31,8 @@ func (Codec) HeaderLen() int { return headerSize }
 
 // Header reads what precedes an entry.
 func (Codec) Header(b []byte) (segment.Meta, int, error) {
-	if len(b) < headerSize || b[0] != 'L' || b[1] != 'A' || b[2] != frameVersion || b[3] != 0 {
-		return segment.Meta{}, 0, fmt.Errorf("%w: it does not begin with LA and version %d", ErrFrame, frameVersion)
+	if len(b) < headerSize || b[0] != 'L' || b[1] != 'A' || b[2] != sigchain.FrameVersion || b[3] != 0 {
+		return segment.Meta{}, 0, fmt.Errorf("%w: it does not begin with LA and version %d", ErrFrame, sigchain.FrameVersion)
 	}
 	size, seq := binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint64(b[8:])
 	if size > sigchain.MaxSize || seq == 0 || seq > 1<<62 {
@@ -66,7 +47,7 @@ func (Codec) Check(b []byte) error {
 	if err != nil {
 		return err
 	}
-	if size != len(b) || binary.BigEndian.Uint32(b[crcAt:]) != crc32.Update(crc32.Checksum(b[:crcAt], castagnoli), castagnoli, b[headerSize:]) {
+	if size != len(b) || binary.BigEndian.Uint32(b[crcAt:]) != sigchain.FrameSum(b[:crcAt], b[headerSize:]) {
 		return fmt.Errorf("%w: its checksum does not match", ErrFrame)
 	}
 	return nil

@@ -12,7 +12,7 @@ import (
 // wrong, not the test.
 func TestGoldenFrame(t *testing.T) {
 	s := chainOf(t, sigchain.Link{}, 1, 3)[0]
-	b := appendFrame(nil, s)
+	b := sigchain.AppendFrame(nil, s)
 	want := "4c410100" + // LA, version, zero
 		"000000dd" + // length of the entry
 		"0000000000000001" + // sequence number
@@ -30,7 +30,7 @@ func TestGoldenFrame(t *testing.T) {
 // frame of the entry in it, bit for bit.
 func FuzzFrame(f *testing.F) {
 	for _, n := range []int{0, 1, 300} {
-		f.Add(appendFrame(nil, chainOf(f, sigchain.Link{}, 1, n)[0]))
+		f.Add(sigchain.AppendFrame(nil, chainOf(f, sigchain.Link{}, 1, n)[0]))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, size, err := Codec{}.Header(b)
@@ -41,7 +41,7 @@ func FuzzFrame(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !bytes.Equal(appendFrame(nil, s), b) {
+		if !bytes.Equal(sigchain.AppendFrame(nil, s), b) {
 			t.Fatal("another frame of the same entry")
 		}
 	})

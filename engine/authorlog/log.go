@@ -5,28 +5,14 @@
 //
 //	<dir>/<author, 64 hex>/<incarnation, 20 decimals>/
 //
-// A block is an entry in a frame, which lets the log find its way and tell a torn
-// tail without knowing any version of the entry:
-//
-//	 0      2     3     4        8      16     24      28
-//	+------+-----+-----+--------+------+------+-------+----------
-//	| "LA" | ver | 0   | length | seq  | time | crc   | entry ...      big-endian
-//	|      | 1   |     | u32    | u64  | u64  | u32   | (core/sigchain)
-//	+------+-----+-----+--------+------+------+-------+----------
-//
-// length is the entry's, time its hybrid timestamp, crc the CRC-32C of everything
-// else in the frame. The entry with sequence number n is the block at offset n-1.
+// A block is an entry in its frame, which core/sigchain draws: the log finds its way
+// by it, and tells a torn tail, without knowing any version of the entry.
 //
 // # What is checked
 //
 // Append takes only the entry that comes next in the chain. Its signature, and the
 // author's right to write, are the caller's to check. Every read checks the
 // frame; what is damaged makes the log need repair.
-//
-// # Rules for changing the frame
-//
-// A frame that was written keeps its bytes and stays readable. A new field needs a
-// new version, and a row in docs/format/README.md.
 package authorlog
 
 import (
@@ -192,8 +178,8 @@ func (l *Log) Append(entries ...sigchain.Signed) error {
 		if chain, err = chain.Next(s); err != nil {
 			return fmt.Errorf("append: %w", err)
 		}
-		metas, sizes = append(metas, metaOf(s.Seq, s.Time)), append(sizes, frameSize(s))
-		data = appendFrame(data, s)
+		metas, sizes = append(metas, metaOf(s.Seq, s.Time)), append(sizes, sigchain.FrameSize(s))
+		data = sigchain.AppendFrame(data, s)
 	}
 	if cap(data) <= 1<<20 {
 		l.buf = data
