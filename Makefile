@@ -110,6 +110,7 @@ test-suites: build
 nightly: check race race-node test-clients
 	$(MAKE) crash ROUNDS=200
 	$(MAKE) histories HISTORIES=100000
+	$(MAKE) soak
 	$(MAKE) fuzz FUZZTIME=5m
 	$(GO) run $(GOVULNCHECK) ./...
 

@@ -56,7 +56,7 @@ modules() {
 		fi
 	done
 }
-modules test/*/package-lock.json
+modules test/*/package-lock.json test/node/kafkajs/package-lock.json
 
 # classpath FILE FLAGS: what test/java runs on, from Maven.
 classpath() {

@@ -1,9 +1,9 @@
 // Package clients has no code of its own: its tests run other people's Kafka
 // clients, as processes, against a node that is a process too.
 //
-//	kcat       Debian's, with librdkafka
-//	franz-go   ../franz-go, a module of its own
-//	kafkajs    ../kafkajs
+//	kcat       Debian's, with librdkafka 2.0.2: older than most servers would like
+//	franz-go   ../go-clients, a module of its own, which has the driver for kcat, too
+//	kafkajs    ../node
 //
 // A missing client fails the test: "make deps" brings them all.
 package clients
@@ -23,30 +23,6 @@ import (
 
 	"github.com/lattice-log/lattice/internal/testkit/realnode"
 )
-
-// A client does with some Kafka client what a case asks for.
-type client interface {
-	name() string
-	// create makes a topic; false: this client has no way to.
-	create(t *testing.T, at, topic string, partitions int32) bool
-	// produce writes the records in order, idempotently, and returns them with
-	// the partitions and offsets that were acknowledged, or nil if the client
-	// does not say.
-	produce(t *testing.T, at, topic, codec string, records []record) []record
-	// sample returns n records that this client is able to write.
-	sample(codec string, n int) []record
-	// shows returns a record as this client shows it: not all show all headers.
-	shows(r record) record
-	// consume returns all records of the topic; those of a partition in order.
-	consume(t *testing.T, at, topic string) []record
-	// seek returns, for each partition, the records from the first at or after
-	// the time (ms since 1970).
-	seek(t *testing.T, at, topic string, ms int64) []record
-	// join starts a member of a group.
-	join(t *testing.T, m membership) *member
-	// balancers are the ways that a group of this client can share partitions.
-	balancers() []balancer
-}
 
 type balancer struct {
 	name string
@@ -114,26 +90,31 @@ func installed(t *testing.T) []client {
 		}
 	}
 	root := realnode.Root(t)
-	js := root + "/test/kafkajs"
+	js := root + "/test/node/kafkajs"
 	if out, err := exec.Command("node", "--input-type=module", "-e", "await import('"+js+"/codecs.mjs')").CombinedOutput(); err != nil {
 		t.Fatalf("kafkajs: %v; run: make deps\n%s", err, out)
 	}
-	franz := realnode.Go(t, root+"/test/franz-go", t.TempDir()+"/franz-go", ".")
+	build := func(name string) []string {
+		return []string{realnode.Go(t, root+"/test/go-clients", t.TempDir()+"/"+name, "./"+name)}
+	}
 	return []client{
-		kcat{},
-		driver{label: "franz-go", command: []string{franz}, group: []balancer{
+		{name: "kcat", command: build("kcat"), headers: printed, group: []balancer{
+			{name: "range", static: true, drops: true},
+			{name: "cooperative-sticky", keeps: true, static: true, drops: true},
+		}},
+		{name: "franz-go", command: build("franz-go"), headers: inOrder, says: true, creates: true, group: []balancer{
 			{name: "range", static: true},
 			{name: "cooperative-sticky", keeps: true, static: true},
 			{name: "server", keeps: true, static: true, releases: true},
-		}, headers: inOrder},
-		driver{label: "kafkajs", command: []string{"node", js + "/driver.mjs"}, headers: byName, group: []balancer{{name: "roundRobin"}}},
+		}},
+		{name: "kafkajs", command: []string{"node", js + "/main.mjs"}, headers: byName, says: true, creates: true, group: []balancer{{name: "roundrobin"}}},
 	}
 }
 
 // each runs a case for every client, all at once.
 func (b *bench) each(t *testing.T, run func(t *testing.T, c client)) {
 	for _, c := range b.clients {
-		t.Run(c.name(), func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			run(t, c)
 		})

@@ -15,7 +15,7 @@ const shared = 6 // partitions of a group's topic
 // record is seen, and the group ends where the partitions end.
 func (b *bench) groups(t *testing.T) {
 	b.each(t, func(t *testing.T, c client) {
-		for _, way := range c.balancers() {
+		for _, way := range c.group {
 			t.Run(way.name, func(t *testing.T) {
 				t.Parallel()
 				b.rebalance(t, c, way)
@@ -25,7 +25,7 @@ func (b *bench) groups(t *testing.T) {
 }
 
 func (b *bench) rebalance(t *testing.T, c client, way balancer) {
-	m := membership{at: b.at, topic: name("group", c.name(), way.name), group: name("by", c.name(), way.name), balancer: way.name}
+	m := membership{at: b.at, topic: name("group", c.name, way.name), group: name("by", c.name, way.name), balancer: way.name}
 	makeTopic(t, b.at, m.topic, shared)
 	writes := writeOn(t, b.at, m.topic)
 
@@ -126,9 +126,9 @@ func checkCommitted(t *testing.T, at string, m membership, ends []int64) {
 // notices.
 func (b *bench) static(t *testing.T) {
 	for _, c := range b.clients {
-		for _, way := range c.balancers() {
+		for _, way := range c.group {
 			if way.static {
-				t.Run(c.name()+"/"+way.name, func(t *testing.T) {
+				t.Run(c.name+"/"+way.name, func(t *testing.T) {
 					t.Parallel()
 					b.comeBack(t, c, way)
 				})
@@ -138,7 +138,7 @@ func (b *bench) static(t *testing.T) {
 }
 
 func (b *bench) comeBack(t *testing.T, c client, way balancer) {
-	m := membership{at: b.at, topic: name("static", c.name(), way.name), group: name("named", c.name(), way.name), balancer: way.name}
+	m := membership{at: b.at, topic: name("static", c.name, way.name), group: name("named", c.name, way.name), balancer: way.name}
 	makeTopic(t, b.at, m.topic, shared)
 	one, two := m, m
 	one.instance, two.instance = "one", "two"

@@ -13,7 +13,7 @@ func (b *bench) idempotent(t *testing.T) {
 		lossy := newLossy(t)
 		n := realnode.Start(t, b.bin, t.TempDir(), append([]string{"--advertise", lossy.addr()}, keepOld...)...)
 		lossy.to(n.Kafka)
-		topic := name("lossy", c.name())
+		topic := name("lossy", c.name)
 		makeTopic(t, lossy.addr(), topic, partitions)
 		sent := c.sample("lz4", 1500)
 		acked := c.produce(t, lossy.addr(), topic, "lz4", sent)
@@ -22,9 +22,9 @@ func (b *bench) idempotent(t *testing.T) {
 		for i, s := range there {
 			stored[i] = s.record
 		}
-		checkInOrder(t, c.name(), stored, sent)
+		checkInOrder(t, c.name, stored, sent)
 		if acked != nil {
-			checkSame(t, c.name(), stored, acked)
+			checkSame(t, c.name, stored, acked)
 		}
 		if lost := lossy.lost.Load(); lost < 3 {
 			t.Errorf("only %d answers were lost: that tests nothing", lost)

@@ -2,6 +2,7 @@ package clients
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -9,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,7 +21,7 @@ type membership struct {
 	at, topic, group, instance, balancer string
 }
 
-// event is what a member does: see ../franz-go/member.go.
+// event is what a member does: see ../field/member_test.go.
 type event struct {
 	Event      string  `json:"event"`
 	Partitions []int32 `json:"partitions"`
@@ -29,18 +29,10 @@ type event struct {
 	Offset     int64   `json:"offset"`
 }
 
-// spoken tells how to understand a client's program.
-type spoken struct {
-	stdout, stderr func(m *member, line string)
-	// leave is the signal for it to leave; 0: the end of its stdin.
-	leave syscall.Signal
-}
-
 // member is one running member of a group.
 type member struct {
 	label string
-	stdin io.Closer
-	spoken
+	stdin io.WriteCloser
 	*realnode.Process
 
 	mu      sync.Mutex
@@ -51,12 +43,11 @@ type member struct {
 	broken  error
 }
 
-func startMember(t *testing.T, label string, args []string, s spoken) *member {
+func startMember(t *testing.T, label string, args []string) *member {
 	t.Helper()
-	m := &member{label: label, spoken: s, owned: map[int32]bool{}, read: map[place]int{}}
+	m := &member{label: label, owned: map[int32]bool{}, read: map[place]int{}}
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Stdout = &lines{each: func(line string) { s.stdout(m, line) }}
-	cmd.Stderr = &lines{each: func(line string) { s.stderr(m, line) }}
+	cmd.Stdout, cmd.Stderr = &lines{each: m.hear}, &lines{each: m.say}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -92,10 +83,15 @@ func (l *lines) Write(p []byte) (int, error) {
 	}
 }
 
-// feed takes in what the member did.
-func (m *member) feed(e event) {
+// hear takes in what the member did.
+func (m *member) hear(line string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	var e event
+	if err := json.Unmarshal([]byte(line), &e); err != nil {
+		m.broken = fmt.Errorf("printed %q: %w", line, err)
+		return
+	}
 	switch e.Event {
 	case "assigned":
 		for _, p := range e.Partitions {
@@ -119,12 +115,6 @@ func (m *member) say(line string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.said = append(m.said, line)
-}
-
-func (m *member) fail(format string, args ...any) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.broken = fmt.Errorf(format, args...)
 }
 
 // has returns the partitions that are the member's now.
@@ -180,9 +170,7 @@ func (m *member) alive(t *testing.T) {
 func (m *member) leave(t *testing.T) {
 	t.Helper()
 	m.alive(t)
-	if m.spoken.leave != 0 {
-		m.Signal(m.spoken.leave)
-	} else if err := m.stdin.Close(); err != nil {
+	if err := m.stdin.Close(); err != nil {
 		t.Fatalf("tell a member to leave: %v", err)
 	}
 	select {

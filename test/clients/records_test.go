@@ -14,8 +14,8 @@ const (
 // byte of it.
 func (b *bench) records(t *testing.T) {
 	for _, writer := range b.clients {
-		t.Run("from-"+writer.name(), func(t *testing.T) {
-			topic := name("records", writer.name())
+		t.Run("from-"+writer.name, func(t *testing.T) {
+			topic := name("records", writer.name)
 			if !writer.create(t, b.at, topic, partitions) {
 				makeTopic(t, b.at, topic, partitions)
 			}
@@ -36,13 +36,13 @@ func (b *bench) records(t *testing.T) {
 			}
 			checkBatches(t, there)
 			for _, reader := range b.clients {
-				t.Run("to-"+reader.name(), func(t *testing.T) {
+				t.Run("to-"+reader.name, func(t *testing.T) {
 					t.Parallel()
 					want := make([]record, len(stored))
 					for i, r := range stored {
 						want[i] = reader.shows(r)
 					}
-					checkSame(t, reader.name(), reader.consume(t, b.at, topic), want)
+					checkSame(t, reader.name, reader.consume(t, b.at, topic), want)
 				})
 			}
 		})

@@ -46,7 +46,7 @@ func (b *bench) time(t *testing.T) {
 						want = append(want, r)
 					}
 				}
-				checkSame(t, c.name(), c.seek(t, b.at, timedTopic, ms), want)
+				checkSame(t, c.name, c.seek(t, b.at, timedTopic, ms), want)
 			})
 		}
 	})

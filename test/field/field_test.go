@@ -100,10 +100,13 @@ func (b *bench) command(t *testing.T, name string) []string {
 		return b.java(t, "classpath", "Driver")
 	case "kafka-python", "aiokafka", "confluent-kafka":
 		return []string{in("python", ".venv", "bin", "python"), in("python", strings.ReplaceAll(name, "-", "_")+"_driver.py")}
-	case "sarama", "kafka-go":
+	case "kcat", "franz-go", "sarama", "kafka-go":
 		return []string{realnode.Go(t, in("go-clients"), filepath.Join(t.TempDir(), name), "./"+name)}
 	case "rdkafka":
 		return []string{in("rust", ".target", "debug", "rdkafka-driver")}
+	case "kafkajs":
+		in("node", "kafkajs", "node_modules")
+		return []string{"node", in("node", "kafkajs", "main.mjs")}
 	case "@confluentinc/kafka-javascript":
 		in("node", "confluent", "node_modules", ".librdkafka", "done")
 		return []string{"node", in("node", "confluent", "main.mjs")}

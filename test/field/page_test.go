@@ -19,7 +19,8 @@ func render(results map[string]*result) string {
 	w.WriteString(`# Kafka clients, as they are
 
 Written by scripts/test-field.sh, which runs each of these clients as a process against a node that is a process too, and
-fails when a cell would say less than before. kcat, franz-go and kafkajs are tested by test/clients with every change.
+fails when a cell would say less than before. With every change kcat, franz-go and kafkajs run in test/clients, which asks more
+of them (answers lost on the way, named members that come back), and kafka-clients and kafka-python here.
 
 | client | language | version |`)
 	for _, c := range cases {
@@ -47,10 +48,10 @@ fails when a cell would say less than before. kcat, franz-go and kafkajs are tes
 	}
 	w.WriteString(". server is the protocol of KIP-848; server-pattern the same with a pattern that the node resolves.\n")
 	w.WriteString(remarks())
-	w.WriteString("\n## Kafka's own tools\n\n| tool | version | result |\n|---|---|---|\n")
+	w.WriteString("\n## Kafka's own tools\n\nRun from the jars of Maven by their main classes, org.apache.kafka.tools.*.\n\n| tool | version | result | what was done |\n|---|---|---|---|\n")
 	for _, tool := range tools {
-		r := results[tool]
-		fmt.Fprintf(&w, "| %s | %s | %s |\n", tool, r.version, r.cells["works"])
+		r := results[tool.name]
+		fmt.Fprintf(&w, "| %s | %s | %s | %s |\n", tool.name, r.version, r.cells["works"], tool.says)
 	}
 	return w.String()
 }
@@ -63,6 +64,12 @@ func remarks() string {
 			if why := e.lacks[c.name]; why != "" {
 				fmt.Fprintf(&w, "- %s, %s: %s\n", e.name, c.name, why)
 			}
+		}
+		if e.text {
+			fmt.Fprintf(&w, "- %s writes lines of text, with the same headers for all, at times of its own, and does not say where they went; it prints headers as text\n", e.name)
+		}
+		if e.drops {
+			fmt.Fprintf(&w, "- %s counts a record as read that arrives just when it is told to leave, without showing it: nothing is written then\n", e.name)
 		}
 		if e.blurs {
 			fmt.Fprintf(&w, "- %s does not everywhere tell empty from null\n", e.name)

@@ -78,6 +78,44 @@ func sample(codec string, n int) []record {
 	return out
 }
 
+// sample makes records that this client can write.
+func (c *client) sample(codec string, n int) []record {
+	all := sample(codec, n)
+	for i := range all {
+		if !c.text {
+			break
+		}
+		all[i].Timestamp = 0
+		all[i].Headers = []header{{"codec", []byte(codec)}, {"by", []byte(c.name)}}
+		if i%25 == 7 {
+			all[i].Value = fmt.Appendf(nil, "%s %d", codec, i)
+		}
+	}
+	return all
+}
+
+// shows gives records as this client shows them.
+func (c *client) shows(records []record) []record {
+	if !c.text {
+		return records
+	}
+	out := slices.Clone(records)
+	for i, r := range out {
+		var parts []string
+		for _, h := range r.Headers {
+			value, _, _ := strings.Cut(string(h.Value), "\x00") // as far as it prints
+			if h.Value == nil {
+				value = "NULL"
+			}
+			parts = append(parts, h.Key+"="+value)
+		}
+		if out[i].Headers = nil; len(parts) > 0 {
+			out[i].Headers = []header{{Value: []byte(strings.Join(parts, ","))}}
+		}
+	}
+	return out
+}
+
 func random(rng *rand.Rand, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {

@@ -16,53 +16,57 @@ import (
 	"github.com/lattice-log/lattice/internal/testkit/realnode"
 )
 
-// tools runs Kafka's own command-line tools, as its scripts do: by the names of
-// their classes. They share topics, so that one reads what another wrote.
+// tool is one of Kafka's own command-line tools: a row of the page's second table.
+type tool struct {
+	name string
+	says string // what was done with it
+	run  func(kit)
+}
+
+// tools share topics, so that one reads what another wrote.
+var tools = []tool{
+	{"TopicCommand", "create, describe, add partitions, list, delete; 3 replicas refused", kit.topics},
+	{"ConfigCommand", "alter and describe a topic, describe the broker; an unknown config refused", kit.configs},
+	{"ConsoleProducer", "keys, headers, zstd", kit.produce},
+	{"ConsoleConsumer", "in a group, and from an offset", kit.consume},
+	{"ConsumerGroupCommand", "list, describe, reset offsets, delete offsets and groups", kit.group},
+	{"GroupsCommand", "list", kit.groups},
+	{"GetOffsetShell", "latest, earliest", kit.offsets},
+	{"DeleteRecordsCommand", "delete what is before an offset", kit.trim},
+	{"VerifiableProducer", "200 records, acknowledged by all", kit.verifiableProducer},
+	{"VerifiableConsumer", "all of them, in groups of both protocols", kit.verifiableConsumers},
+	{"ProducerPerformance", "20,000 records", kit.producerPerformance},
+	{"ConsumerPerformance", "20,000 records", kit.consumerPerformance},
+	{"EndToEndLatency", "100 records", kit.latency},
+	{"TransactionalMessageCopier", "copy a partition in transactions, some of which abort", kit.copier},
+	{"TransactionsCommand", "list, describe, producers of a partition, hanging ones; end one that is open", kit.transactions},
+	{"ConsoleShareConsumer", "in a share group", kit.shareConsume},
+	{"VerifiableShareConsumer", "200 records, acknowledged", kit.verifiableShareConsumer},
+	{"ShareConsumerPerformance", "20,000 records", kit.shareConsumerPerformance},
+	{"ShareGroupCommand", "list, describe, reset and delete offsets, delete", kit.shareGroup},
+	{"StreamsResetter", "reset an application's input topic, delete its internal topic", kit.streamsReset},
+	{"ClientCompatibilityTest", "its own test of clients' features, all but ACLs", kit.compatibility},
+	{"BrokerApiVersionsCommand", "keys and versions", kit.apiVersions},
+	{"FeatureCommand", "describe; upgrade and downgrade refused", kit.features},
+	{"ClusterTool", "cluster id, endpoints", kit.cluster},
+	{"LogDirsCommand", "describe", kit.logDirs},
+	{"LeaderElectionCommand", "for all partitions, where none is needed", kit.election},
+	{"ReassignPartitionsCommand", "list, generate, a move to where the replica is; to another node refused", kit.reassign},
+	{"ClientMetricsCommand", "list, where there are none; to add one refused", kit.clientMetrics},
+	{"AclCommand", "refused: there are no ACLs yet", kit.acls},
+	{"DelegationTokenCommand", "refused: there are no tokens", kit.tokens},
+	{"MetadataQuorumCommand", "refused: there is no quorum", kit.quorum},
+	{"StreamsGroupCommand", "list, where there are none", kit.streamsGroups},
+	{"DumpLogSegments", "records, indexes", kit.dump},
+}
+
+// tools runs them, as Kafka's scripts do: by the names of their classes.
 func (b *bench) tools(t *testing.T) {
 	version := startProcess(t, "kafka-clients", b.java(t, "classpath", "Driver")).must(t, request{Do: "version"}).Version
 	for _, tool := range tools {
-		ok := t.Run(tool, func(t *testing.T) {
-			switch k := (kit{t, b, b.at}); tool {
-			case "TopicCommand":
-				k.topics()
-			case "ConfigCommand":
-				k.configs()
-			case "ConsoleProducer":
-				k.produce()
-			case "ConsoleConsumer":
-				k.consume()
-			case "ConsumerGroupCommand":
-				k.group()
-			case "GroupsCommand":
-				k.shows("console-readers Classic consumer", nil, tool, "--list")
-			case "GetOffsetShell":
-				k.shows("console:0:90 ", nil, tool, "--topic", "console")
-				k.shows("console:0:0 ", nil, tool, "--topic", "console", "--time", "earliest")
-			case "DeleteRecordsCommand":
-				k.trim()
-			case "VerifiableProducer":
-				k.verifiableProducer()
-			case "VerifiableConsumer":
-				k.verifiableConsumer("classic")
-				k.verifiableConsumer("consumer")
-			case "ProducerPerformance":
-				k.shows("20000 records sent", nil, tool, "--topic", "perf", "--num-records", "20000", "--record-size", "100", "--throughput", "-1", "--command-property", "bootstrap.servers="+b.at)
-			case "ConsumerPerformance":
-				k.shows(", 20000, ", nil, tool, "--topic", "perf", "--num-records", "20000")
-			case "EndToEndLatency":
-				k.shows("Percentiles: 50th = ", nil, tool, "--topic", "latency", "--num-records", "100", "--record-size", "100", "--producer-acks", "all")
-			case "BrokerApiVersionsCommand":
-				k.shows("Produce(0): 0 to 13 [usable: 13]", nil, tool)
-			case "FeatureCommand":
-				k.shows("Feature: group.version", nil, tool, "describe")
-			case "DumpLogSegments":
-				k.dump()
-			default:
-				t.Errorf("nothing tries %s", tool)
-			}
-		})
-		b.note(tool, "version", version)
-		b.note(tool, "works", map[bool]string{true: "ok", false: "FAILS"}[ok])
+		ok := t.Run(tool.name, func(t *testing.T) { tool.run(kit{t, b, b.at}) })
+		b.note(tool.name, "version", version)
+		b.note(tool.name, "works", map[bool]string{true: "ok", false: "FAILS"}[ok])
 	}
 }
 
@@ -73,7 +77,15 @@ type kit struct {
 	at string
 }
 
-var packages = map[string]string{"ConsoleConsumer": "consumer.", "ConsumerGroupCommand": "consumer.group."}
+// packages are those of tools that are not in org.apache.kafka.tools itself.
+var packages = map[string]string{
+	"ConsoleConsumer":           "consumer.",
+	"ConsoleShareConsumer":      "consumer.",
+	"ConsumerGroupCommand":      "consumer.group.",
+	"ShareGroupCommand":         "consumer.group.",
+	"ReassignPartitionsCommand": "reassign.",
+	"StreamsGroupCommand":       "streams.",
+}
 
 // run runs a tool to its end and returns what it printed, with runs of white
 // space made one space. It fails the test unless the tool succeeds.
@@ -87,11 +99,17 @@ func (k kit) run(stdin []byte, tool string, args ...string) string {
 }
 
 func (k kit) try(stdin []byte, tool string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(k.Context(), limit)
-	defer cancel()
-	if tool != "DumpLogSegments" && tool != "ProducerPerformance" {
+	switch tool {
+	case "DumpLogSegments", "ProducerPerformance": // they take no address, or in another way
+	case "TransactionalMessageCopier":
+		args = append([]string{"--broker-list", k.at}, args...)
+	case "ClusterTool": // it takes what to do first
+		args = append(args, "--bootstrap-server", k.at)
+	default:
 		args = append([]string{"--bootstrap-server", k.at}, args...)
 	}
+	ctx, cancel := context.WithTimeout(k.Context(), limit)
+	defer cancel()
 	line := k.java(k.T, "toolpath", "org.apache.kafka.tools."+packages[tool]+tool, args...)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Stdin = bytes.NewReader(stdin)
@@ -104,6 +122,15 @@ func (k kit) shows(want string, stdin []byte, tool string, args ...string) {
 	k.Helper()
 	if out := k.run(stdin, tool, args...); !strings.Contains(out, want) {
 		k.Errorf("%s %q printed\n%.2000s\nwithout %q", tool, args, out, want)
+	}
+}
+
+// refuses fails the test unless a tool says a text, whether or not it counts that
+// as a failure.
+func (k kit) refuses(want string, tool string, args ...string) {
+	k.Helper()
+	if out, err := k.try(nil, tool, args...); !strings.Contains(out, want) {
+		k.Errorf("%s %q: %v, printed\n%.2000s\nwithout %q", tool, args, err, out, want)
 	}
 }
 
@@ -183,6 +210,15 @@ func (k kit) group() {
 	}
 }
 
+func (k kit) groups() {
+	k.shows("console-readers Classic consumer", nil, "GroupsCommand", "--list")
+}
+
+func (k kit) offsets() {
+	k.shows("console:0:90 ", nil, "GetOffsetShell", "--topic", "console")
+	k.shows("console:0:0 ", nil, "GetOffsetShell", "--topic", "console", "--time", "earliest")
+}
+
 func (k kit) trim() {
 	file := filepath.Join(k.TempDir(), "offsets.json")
 	if err := os.WriteFile(file, []byte(`{"version":1,"partitions":[{"topic":"console","partition":0,"offset":20}]}`), 0o600); err != nil {
@@ -197,22 +233,15 @@ func (k kit) verifiableProducer() {
 	k.shows(`"sent":200,"acked":200`, nil, "VerifiableProducer", "--topic", "verifiable", "--max-messages", "200", "--acks", "-1")
 }
 
+func (k kit) verifiableConsumers() {
+	k.verifiableConsumer("classic")
+	k.verifiableConsumer("consumer")
+}
+
 func (k kit) verifiableConsumer(protocol string) {
 	out := k.run(nil, "VerifiableConsumer", "--topic", "verifiable", "--group-id", "verifiable-"+protocol, "--group-protocol", protocol, "--max-messages", "200", "--reset-policy", "earliest")
 	read, committed := int64(0), map[int32]int64{}
-	for dec := json.NewDecoder(strings.NewReader(out[strings.Index(out, "{"):])); dec.More(); {
-		var e struct {
-			Name    string
-			Count   int64
-			Offsets []struct {
-				Partition int32
-				Offset    int64
-			}
-			Success bool
-		}
-		if err := dec.Decode(&e); err != nil {
-			k.Fatalf("%v in %s", err, out)
-		}
+	for _, e := range k.events(out) {
 		switch e.Name {
 		case "records_consumed":
 			read += e.Count
@@ -232,6 +261,29 @@ func (k kit) verifiableConsumer(protocol string) {
 	if read != 200 || sum != 200 {
 		k.Errorf("%s: read %d and committed %d, want 200: %s", protocol, read, sum, out)
 	}
+}
+
+// verified is what the verifiable consumers print of one thing that happened.
+type verified struct {
+	Name    string
+	Count   int64
+	Success bool
+	Offsets []struct {
+		Partition int32
+		Offset    int64
+	}
+}
+
+func (k kit) events(out string) (all []verified) {
+	k.Helper()
+	for dec := json.NewDecoder(strings.NewReader(out[max(0, strings.Index(out, "{")):])); dec.More(); {
+		var e verified
+		if err := dec.Decode(&e); err != nil {
+			k.Fatalf("%v in %s", err, out)
+		}
+		all = append(all, e)
+	}
+	return all
 }
 
 // dump reads the files of a node that was stopped. While it runs, zeros follow

@@ -28,6 +28,7 @@ type Request struct {
 	Time        int64             `json:"time"` // ms since 1970
 	Offset      int64             `json:"offset"`
 	Group       string            `json:"group"`
+	Instance    string            `json:"instance"`
 	Balancer    string            `json:"balancer"`
 }
 

@@ -1,13 +1,14 @@
 import kafkajs from 'kafkajs'
+import { tell } from '../driver.mjs'
 
 const { PartitionAssigners } = kafkajs
 
-// member consumes as one member of a group until stdin ends; then it commits
-// what it read and leaves.
+// member consumes as one member of a group until it is told to leave; then it
+// commits what it read.
 //
-// It prints "assigned" with all of its partitions, "revoked" when a rebalance
-// takes them, "read" for each record and, last, "left".
-export async function member(kafka, { topic, group }, print) {
+// It tells of all of its partitions when it is assigned some, and when a
+// rebalance takes them.
+export async function member(kafka, { topic, group }, told) {
   const consumer = kafka.consumer({
     groupId: group,
     partitionAssigners: [PartitionAssigners.roundRobin],
@@ -16,9 +17,9 @@ export async function member(kafka, { topic, group }, print) {
   })
   let owned = []
   consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
-    if (owned.length > 0) print({ event: 'revoked', partitions: owned })
+    if (owned.length > 0) tell({ event: 'revoked', partitions: owned })
     owned = payload.memberAssignment[topic] ?? []
-    print({ event: 'assigned', partitions: owned })
+    tell({ event: 'assigned', partitions: owned })
   })
   const crashed = new Promise((_, reject) => {
     consumer.on(consumer.events.CRASH, ({ payload }) => {
@@ -30,14 +31,9 @@ export async function member(kafka, { topic, group }, print) {
   await consumer.run({
     autoCommitInterval: 200,
     eachMessage: async ({ partition, message }) => {
-      print({ event: 'read', partition, offset: Number(message.offset) })
+      tell({ event: 'read', partition, offset: Number(message.offset) })
     },
-  })
-  const told = new Promise((resolve) => {
-    process.stdin.resume()
-    process.stdin.on('end', resolve)
   })
   await Promise.race([told, crashed])
   await consumer.disconnect()
-  print({ event: 'left' })
 }
