@@ -3,7 +3,9 @@ package suites
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -95,7 +97,20 @@ func section(t *testing.T, w *strings.Builder, a about) {
 	if len(r.short()) == 0 {
 		w.WriteString("\nAll pass.\n")
 	}
-	if len(r.Again) > 0 {
-		fmt.Fprintf(w, "\nPassed at the second try: `%s`.\n", strings.Join(r.Again, "`, `"))
+	later(w, r)
+}
+
+// later names what passed, but not at once.
+func later(w *strings.Builder, r results) {
+	for try, at := range []string{2: "second", 3: "third"} {
+		var names []string
+		for _, test := range slices.Sorted(maps.Keys(r.Tries)) {
+			if r.Tries[test] == try {
+				names = append(names, test)
+			}
+		}
+		if len(names) > 0 {
+			fmt.Fprintf(w, "\nPassed at the %s try: `%s`.\n", at, strings.Join(names, "`, `"))
+		}
 	}
 }

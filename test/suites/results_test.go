@@ -16,8 +16,8 @@ type results struct {
 	Version string             `json:"version"`
 	Date    string             `json:"date"` // of the run, YYYY-MM-DD
 	Tests   map[string]outcome `json:"tests"`
-	// Again names those that passed at the second try only.
-	Again []string `json:"again,omitempty"`
+	// Tries says which try it was, for those that did not pass at the first.
+	Tries map[string]int `json:"tries,omitempty"`
 }
 
 func resultsFile(name string) string { return filepath.Join("results", name+".json") }

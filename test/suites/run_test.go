@@ -51,7 +51,7 @@ func TestRun(t *testing.T) {
 		t.Run(s.about().name, func(t *testing.T) {
 			a := s.about()
 			r := &run{suite: s, bin: bin, dir: suiteDir(t, a.name), before: recorded(t, a.name)}
-			r.now = results{Version: a.version, Date: time.Now().UTC().Format(time.DateOnly), Tests: map[string]outcome{}}
+			r.now = results{Version: a.version, Date: time.Now().UTC().Format(time.DateOnly), Tests: map[string]outcome{}, Tries: map[string]int{}}
 			r.all(t)
 		})
 	}
@@ -121,7 +121,7 @@ func (r *run) one(t *testing.T, test string) {
 		r.now.Tests[name] = is
 	}
 	if again && got[test] == passes {
-		r.now.Again = append(r.now.Again, test)
+		r.now.Tries[test] = 2
 	}
 	t.Logf("%s: %s", test, got[test])
 }
