@@ -51,6 +51,7 @@ const (
 	pubsubOK                     // allowed to RESP2 subscribers
 	alone                        // a transaction or a state change by itself
 	noSlowlog
+	confirms // replies by messages, which CLIENT REPLY does not silence
 )
 
 // commandStats counts what a server executed of a command.

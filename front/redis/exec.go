@@ -375,7 +375,7 @@ func (c *conn) invoke(cmd *command, args [][]byte) error {
 	}
 	switch {
 	case c.waiting != nil: // replied to when the wait is over
-	case c.sess.mute():
+	case c.sess.mute() && (cmd.set&confirms == 0 || err != nil):
 		c.w.Truncate(before)
 		c.sess.nextReply()
 	default:
