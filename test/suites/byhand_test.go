@@ -1,5 +1,7 @@
 package suites
 
+import "slices"
+
 // byHand is the suites that no package registry serves: they are in a repository
 // only. Somebody runs them against a node as how says, and writes down what they
 // came to in the same form; the version is the commit. There is no slash in the
@@ -21,7 +23,12 @@ func byHand() []about {
 	}
 }
 
-// everything is what the page shows, in its order.
+// onPage is what docs/protocol/suites.md shows, in its order.
+func onPage() []about {
+	return slices.DeleteFunc(everything(), func(a about) bool { return a.elsewhere })
+}
+
+// everything is every suite that has results.
 func everything() []about {
 	var out []about
 	for _, s := range roster() {

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/lattice-log/lattice/internal/testkit/verdict"
 )
 
 // goSuite is a suite that is the tests of a package of a Go module: module zips
@@ -161,19 +163,19 @@ func (g *goSuite) command(t *testing.T, at place) *exec.Cmd {
 
 var report = regexp.MustCompile(`(?m)^ *--- (PASS|FAIL|SKIP): (\S+) \(`)
 
-func (g *goSuite) read(test string, printed []byte, ended error) map[string]outcome {
-	out := map[string]outcome{}
+func (g *goSuite) read(test string, printed []byte, ended error) map[string]verdict.Outcome {
+	out := map[string]verdict.Outcome{}
 	for _, m := range report.FindAllSubmatch(printed, -1) {
 		name := string(m[2])
 		if g.methods != "" {
 			name = strings.TrimPrefix(name, g.methods+"/")
 		}
 		if name == test || g.parts && strings.HasPrefix(name, test+"/") {
-			out[name] = outcome(strings.ToLower(string(m[1])))
+			out[name] = verdict.Outcome(strings.ToLower(string(m[1])))
 		}
 	}
-	if ended != nil && out[test] == passes {
-		out[test] = fails // it passed, and then its process did not end well
+	if ended != nil && out[test] == verdict.Pass {
+		out[test] = verdict.Fail // it passed, and then its process did not end well
 	}
 	return out
 }
@@ -189,20 +191,20 @@ FAIL
 `)
 	parts := &goSuite{parts: true}
 	got := parts.read("TestA", printed, nil)
-	if len(got) != 3 || got["TestA"] != fails || got["TestA/one"] != passes || got["TestA/one/deep"] != skips {
+	if len(got) != 3 || got["TestA"] != verdict.Fail || got["TestA/one"] != verdict.Pass || got["TestA/one/deep"] != verdict.Skip {
 		t.Errorf("with parts: %v", got)
 	}
-	if got := new(goSuite).read("TestAlso", printed, nil); len(got) != 1 || got["TestAlso"] != passes {
+	if got := new(goSuite).read("TestAlso", printed, nil); len(got) != 1 || got["TestAlso"] != verdict.Pass {
 		t.Errorf("without parts: %v", got)
 	}
-	if got := new(goSuite).read("TestAlso", printed, os.ErrClosed); got["TestAlso"] != fails {
+	if got := new(goSuite).read("TestAlso", printed, os.ErrClosed); got["TestAlso"] != verdict.Fail {
 		t.Errorf("a process that ended badly: %v", got)
 	}
 	if got := new(goSuite).read("TestB", printed, nil); len(got) != 0 {
 		t.Errorf("a test that said nothing: %v", got)
 	}
 	methods := &goSuite{methods: "TestAll"}
-	if got := methods.read("TestM", []byte("    --- PASS: TestAll/TestM (0.1s)\n"), nil); got["TestM"] != passes {
+	if got := methods.read("TestM", []byte("    --- PASS: TestAll/TestM (0.1s)\n"), nil); got["TestM"] != verdict.Pass {
 		t.Errorf("a method: %v", got)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/lattice-log/lattice/internal/testkit/realnode"
+	"github.com/lattice-log/lattice/internal/testkit/verdict"
 )
 
 // cSuite is librdkafka's suite: one program, whose tests are chosen by number. A
@@ -160,8 +161,8 @@ func (s *cSuite) command(t *testing.T, at place) *exec.Cmd {
 // row is a line of the summary that the program prints at its end.
 var row = regexp.MustCompile(`(?m)^\|(?:\x1b\[\d+m)? *(\d{4}_\w+) +\| +(\w+) \|`)
 
-func (s *cSuite) read(test string, printed []byte, ended error) map[string]outcome {
-	out := map[string]outcome{}
+func (s *cSuite) read(test string, printed []byte, ended error) map[string]verdict.Outcome {
+	out := map[string]verdict.Outcome{}
 	failed := false
 	for _, m := range row.FindAllSubmatch(printed, -1) {
 		name := string(m[1])
@@ -170,15 +171,15 @@ func (s *cSuite) read(test string, printed []byte, ended error) map[string]outco
 		}
 		switch string(m[2]) {
 		case "PASSED":
-			out[name] = passes
+			out[name] = verdict.Pass
 		case "SKIPPED":
-			out[name] = skips
+			out[name] = verdict.Skip
 		default:
-			out[name], failed = fails, true
+			out[name], failed = verdict.Fail, true
 		}
 	}
 	if ended != nil && !failed {
-		out[test] = fails // none failed, and then the program did not end well
+		out[test] = verdict.Fail // none failed, and then the program did not end well
 	}
 	return out
 }
@@ -218,14 +219,14 @@ struct test tests[] = {
 		"|\x1b[36m 0002_two_made   |    SKIPPED |   0.000s \x1b[0m|\x1b[36m \x1b[0m\n" +
 		"|\x1b[31m 0002_two_more   |     FAILED |   1.000s \x1b[0m|\x1b[31m x\x1b[0m\n")
 	got := s.read("0002_two", printed, os.ErrClosed)
-	if len(got) != 2 || got["0002_two"] != passes || got["0002_two_more"] != fails {
+	if len(got) != 2 || got["0002_two"] != verdict.Pass || got["0002_two_more"] != verdict.Fail {
 		t.Errorf("one of two failed: %v", got)
 	}
 	printed = bytes.ReplaceAll(printed, []byte("FAILED"), []byte("PASSED"))
-	if got := s.read("0002_two", printed, nil); got["0002_two"] != passes || got["0002_two_more"] != passes {
+	if got := s.read("0002_two", printed, nil); got["0002_two"] != verdict.Pass || got["0002_two_more"] != verdict.Pass {
 		t.Errorf("both passed: %v", got)
 	}
-	if got := s.read("0002_two", printed, os.ErrClosed); got["0002_two"] != fails {
+	if got := s.read("0002_two", printed, os.ErrClosed); got["0002_two"] != verdict.Fail {
 		t.Errorf("both passed, and the program ended badly: %v", got)
 	}
 	if got := s.read("0001_one", printed, nil); len(got) != 0 {

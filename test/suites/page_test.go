@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lattice-log/lattice/internal/testkit/verdict"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write docs/protocol/suites.md from the recorded results")
@@ -34,7 +36,7 @@ func TestPage(t *testing.T) {
 		if got.Version != a.version || len(got.Tests) == 0 {
 			t.Errorf("%s %s: the results are of version %q; make test-suites SUITES=%s", a.name, a.version, got.Version, a.name)
 		}
-		for _, fault := range readReasons(t, a.name).faults(got) {
+		for _, fault := range readReasons(t, a.name).Faults(got) {
 			t.Errorf("%s: %s", a.name, fault)
 		}
 	}
@@ -52,18 +54,18 @@ of its own beside a fresh node. Those that no package registry serves were run b
 | suite | version | run on | tests | pass | fail | skip |
 |---|---|---|---|---|---|---|
 `)
-	for _, a := range everything() {
+	for _, a := range onPage() {
 		r := recorded(t, a.name)
-		pass, parts := r.count(passes)
-		fail, _ := r.count(fails)
-		skip, _ := r.count(skips)
+		pass, parts := r.Count(verdict.Pass)
+		fail, _ := r.Count(verdict.Fail)
+		skip, _ := r.Count(verdict.Skip)
 		more := ""
 		if parts > 0 {
 			more = fmt.Sprintf(" (and %d parts of them)", parts)
 		}
 		fmt.Fprintf(&w, "| %s | %s | %s | %d | %d%s | %d | %d |\n", a.title, a.version, r.Date, pass+fail+skip, pass, more, fail, skip)
 	}
-	for _, a := range everything() {
+	for _, a := range onPage() {
 		section(t, &w, a)
 	}
 	return w.String()
@@ -74,9 +76,9 @@ func section(t *testing.T, w *strings.Builder, a about) {
 	r, why := recorded(t, a.name), readReasons(t, a.name)
 	fmt.Fprintf(w, "\n## %s\n\n%s\n", a.title, a.how)
 	list := func(title string, several bool) {
-		for _, test := range r.short() {
-			reason := why.of(test)
-			if why[test] == "" || strings.HasPrefix(reason, severalNodes) != several {
+		for _, test := range r.Short() {
+			reason := why.Of(test)
+			if why[test] == "" || strings.HasPrefix(reason, verdict.SeveralNodes) != several {
 				continue // a part of a test that is listed, or the other list's
 			}
 			if title != "" {
@@ -84,7 +86,7 @@ func section(t *testing.T, w *strings.Builder, a about) {
 				title = ""
 			}
 			if several {
-				reason = strings.TrimPrefix(strings.TrimPrefix(reason, severalNodes), ": ")
+				reason = strings.TrimPrefix(strings.TrimPrefix(reason, verdict.SeveralNodes), ": ")
 			}
 			if reason != "" {
 				reason = ": " + reason
@@ -94,14 +96,14 @@ func section(t *testing.T, w *strings.Builder, a about) {
 	}
 	list("What does not pass:", false)
 	list("What waits for stores on several nodes:", true)
-	if len(r.short()) == 0 {
+	if len(r.Short()) == 0 {
 		w.WriteString("\nAll pass.\n")
 	}
 	later(w, r)
 }
 
 // later names what passed, but not at once.
-func later(w *strings.Builder, r results) {
+func later(w *strings.Builder, r verdict.Results) {
 	for try, at := range []string{2: "second", 3: "third"} {
 		var names []string
 		for _, test := range slices.Sorted(maps.Keys(r.Tries)) {
@@ -113,4 +115,24 @@ func later(w *strings.Builder, r results) {
 			fmt.Fprintf(w, "\nPassed at the %s try: `%s`.\n", at, strings.Join(names, "`, `"))
 		}
 	}
+}
+
+// recorded returns the results of a suite.
+func recorded(t *testing.T, name string) verdict.Results {
+	t.Helper()
+	r, err := verdict.Read(".", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// readReasons returns why tests of a suite do not pass.
+func readReasons(t *testing.T, name string) verdict.Reasons {
+	t.Helper()
+	r, err := verdict.ReadReasons(".", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }

@@ -3,14 +3,12 @@
 //
 // A plain "go test" does not: it only checks that docs/protocol/suites.md is
 // what the recorded results say, and that each test that does not pass has a
-// reason. The flag -suites, which scripts/test-suites.sh gives, names the suites
-// to run, or all; that needs their modules from the network, compilers and most
-// of an hour.
+// reason (internal/testkit/verdict). The flag -suites, which
+// scripts/test-suites.sh gives, names the suites to run, or all; that needs their
+// modules from the network, compilers and most of an hour.
 //
 //	suite_test.go     what a suite is, and which there are
 //	run_test.go       build them, run each test beside a fresh node
-//	results_test.go   results/NAME.json, and what is worse than before
-//	reasons_test.go   reasons/NAME.txt, written by hand
 //	page_test.go      docs/protocol/suites.md
 //	byhand_test.go    suites that are run by hand, since only a repository has them
 //	gosuite_test.go   suites that are the tests of a Go module
@@ -30,6 +28,7 @@ import (
 	"time"
 
 	"github.com/lattice-log/lattice/internal/testkit/realnode"
+	"github.com/lattice-log/lattice/internal/testkit/verdict"
 )
 
 var chosen = flag.String("suites", "", "suites to build and run, by name with commas, or all")
@@ -51,7 +50,7 @@ type suite interface {
 	// read says what a test came to, from what it printed and how it ended. A
 	// slash in a name is a part of the test before it. A listed test that is not
 	// in the answer has failed.
-	read(test string, printed []byte, ended error) map[string]outcome
+	read(test string, printed []byte, ended error) map[string]verdict.Outcome
 }
 
 // about is what the page says of a suite, and how it is to be run.
@@ -65,6 +64,8 @@ type about struct {
 	// nodeFor are more of them, for single tests.
 	nodeFor map[string][]string
 	limit   time.Duration // for one test
+	// elsewhere: another page than docs/protocol/suites.md shows it.
+	elsewhere bool
 	// alone: its tests use the same addresses, so they run one at a time.
 	alone bool
 }
@@ -76,15 +77,6 @@ type place struct {
 	test string
 	node *realnode.Node
 }
-
-// outcome is what a test came to.
-type outcome string
-
-const (
-	passes outcome = "pass"
-	fails  outcome = "fail"
-	skips  outcome = "skip"
-)
 
 // roster is every suite, in the order of the page.
 func roster() []suite {
