@@ -114,15 +114,23 @@ func (e *Expire) Names(yield func(Dot) bool) {
 
 // Encode returns the put as it stands in an entry of own.
 func (p *Put) Encode(own Writer) (sigchain.Op, error) {
-	if err := p.check(); err != nil {
-		return sigchain.Op{}, fmt.Errorf("put: %w", err)
+	b, err := p.AppendBody(make([]byte, 0, 32+len(p.Address.Key)+len(p.Address.Sub)+len(p.Payload.Bytes)), own)
+	if err != nil {
+		return sigchain.Op{}, err
 	}
-	b := make([]byte, 0, 32+len(p.Address.Key)+len(p.Address.Sub)+len(p.Payload.Bytes))
+	return sigchain.Op{Kind: KindPut, Body: b}, nil
+}
+
+// AppendBody appends the body of what Encode returns to b.
+func (p *Put) AppendBody(b []byte, own Writer) ([]byte, error) {
+	if err := p.check(); err != nil {
+		return nil, fmt.Errorf("put: %w", err)
+	}
 	b = appendTarget(append(b, opVersion), p.Address)
 	b = appendBytes(append(b, byte(p.Address.Kind)), p.Address.Sub)
 	b = appendPayload(b, p.Payload, own)
 	b = appendDots(b, p.Supersedes, own)
-	return sigchain.Op{Kind: KindPut, Body: appendDot(b, p.Under, own)}, nil
+	return appendDot(b, p.Under, own), nil
 }
 
 func (p *Put) check() error {

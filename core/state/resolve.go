@@ -76,9 +76,17 @@ func integer(b []byte) int64 {
 	return n
 }
 
+// maybeInteger tells most values that are none at a glance.
+func maybeInteger(b []byte) bool {
+	return len(b) > 0 && len(b) <= len("-9223372036854775808") && (b[0] == '-' || b[0] >= '0' && b[0] <= '9')
+}
+
 // Integer reads a value as Redis reads an integer: decimal, no sign but a minus,
 // no leading zeros or spaces, 64 bits.
 func Integer(b []byte) (int64, bool) {
+	if !maybeInteger(b) {
+		return 0, false
+	}
 	n, err := strconv.ParseInt(string(b), 10, 64)
 	if err != nil || string(strconv.AppendInt(make([]byte, 0, 20), n, 10)) != string(b) {
 		return 0, false

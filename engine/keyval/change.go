@@ -43,6 +43,11 @@ func (t *table) apply(op state.Op, d state.Dot, time, group uint64) error {
 	if err != nil {
 		return err
 	}
+	return t.change(e, op, d, time, group)
+}
+
+// change is apply, for an operation on e.
+func (t *table) change(e *entry, op state.Op, d state.Dot, time, group uint64) error {
 	switch op := op.(type) {
 	case *state.Put:
 		return t.put(e, op.Address.Kind, op.Address.Sub, op.Head(d, time), op.Supersedes, op.Under, group)

@@ -167,6 +167,7 @@ type DB struct {
 	lastTime  uint64 // greatest time of an entry folded or begun
 	building  *group // takes updates
 	queue     []*group
+	bodies    []byte // memory for the bodies of the operations to come
 	writing   *group // the committer has it
 
 	machine  *fold.Machine           // decides what is folded

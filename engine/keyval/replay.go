@@ -1,11 +1,5 @@
 package keyval
 
-import (
-	"cmp"
-	"encoding/binary"
-	"slices"
-)
-
 // This file is about folding logs while nobody else is there: at the start, after
 // a failed write, and when everything is folded again. Then rounds are written
 // where the folding goes on, larger ones; what scans need to find changes in the
@@ -52,7 +46,6 @@ func (db *DB) replayRound() error {
 	if !db.replaying || len(t.dirty) < replayItems && t.bytes < db.o.DirtyBytes {
 		return nil
 	}
-	sortItems(t.dirty)
 	r := db.takeRound(nil)
 	if err := db.writeRound(r); err != nil {
 		return err
@@ -75,69 +68,4 @@ func (t *table) ordinary() {
 			e.m.created.set(e.name, e)
 		}
 	}
-}
-
-// sortItems puts keys in the order of the fold database, and behind them rows:
-// written in order, they cost it a fraction.
-func sortItems(all []item) {
-	type keyed struct {
-		at uint64 // of the names, what follows what all have in common
-		item
-	}
-	keys, subs := make([]keyed, 0, len(all)), make([]keyed, 0, len(all))
-	for _, it := range all {
-		if it.s == nil {
-			keys = append(keys, keyed{item: it})
-		} else {
-			subs = append(subs, keyed{item: it})
-		}
-	}
-	order := func(list []keyed, name func(item) string) {
-		if len(list) == 0 {
-			return
-		}
-		skip := len(name(list[0].item))
-		for i := range list {
-			skip = common(name(list[0].item)[:skip], name(list[i].item))
-		}
-		for i := range list {
-			var eight [8]byte
-			copy(eight[:], name(list[i].item)[skip:])
-			list[i].at = binary.BigEndian.Uint64(eight[:])
-		}
-		slices.SortFunc(list, func(a, b keyed) int {
-			if a.at != b.at {
-				return cmp.Compare(a.at, b.at)
-			}
-			if c := cmp.Compare(a.e.inner, b.e.inner); c != 0 || a.s == nil {
-				return c
-			}
-			return cmp.Or(cmp.Compare(a.s.kind, b.s.kind), cmp.Compare(a.s.name, b.s.name))
-		})
-	}
-	order(keys, func(it item) string { return it.e.inner })
-	one := !slices.ContainsFunc(subs, func(x keyed) bool { return x.e != subs[0].e || x.s.kind != subs[0].s.kind })
-	order(subs, func(it item) string {
-		if one { // rows of one large key
-			return it.s.name
-		}
-		return it.e.inner
-	})
-	all = all[:0]
-	for _, list := range [][]keyed{keys, subs} {
-		for _, x := range list {
-			all = append(all, x.item)
-		}
-	}
-}
-
-// common returns the length of what a and b begin with alike.
-func common(a, b string) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return n
 }

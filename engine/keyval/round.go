@@ -173,16 +173,16 @@ func (db *DB) writeRound(r *round) error {
 	}
 	b := db.kv.Batch()
 	w := rowWriter{db: db, b: b}
-	for i := range r.keys {
-		if err := w.writeKey(&r.keys[i]); err != nil {
+	for k := range r.keysInOrder {
+		if err := w.writeKey(k); err != nil {
 			return err
 		}
 	}
-	for i := range r.subs {
-		w.writeSub(&r.subs[i])
+	for s := range r.subsInOrder {
+		w.writeSub(s)
 	}
-	for i := range r.subs {
-		w.writeScore(&r.subs[i])
+	for s := range r.scoresInOrder {
+		w.writeScore(s)
 	}
 	for _, m := range r.maps {
 		x := mapInfo{id: m.m.id, len: m.len}
@@ -303,9 +303,6 @@ func (w *rowWriter) writeSub(x *takenSub) {
 // writeScore keeps a sorted set's members by score in step with its rows.
 func (w *rowWriter) writeScore(x *takenSub) {
 	s := x.s
-	if s.kind != state.Scored {
-		return
-	}
 	at := func(score state.Score) []byte {
 		w.key = binary.BigEndian.AppendUint64(scorePrefix(w.key[:0], s.e.inner), uint64(score))
 		w.key = append(w.key, s.name...)

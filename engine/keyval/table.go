@@ -93,6 +93,7 @@ type entry struct {
 	saved   uint64 // last undo that noted it
 	counted bool   // among its map's keys
 	used    atomic.Bool
+	gone    bool // the table has forgotten it; for who holds DB.mu alone
 
 	// What the fold database holds of it.
 	stored   bool
@@ -350,6 +351,7 @@ func (t *table) forget(s *shard, keep item) {
 		return
 	}
 	delete(s.keys, it.e.inner)
+	it.e.gone = true
 	s.bytes -= it.e.size()
 	s.versions[it.e.slot] = max(s.versions[it.e.slot], it.e.version)
 }

@@ -23,6 +23,8 @@ type Tx struct {
 	ops   int    // of the group when it began
 	bytes int    // likewise
 	inner []byte // scratch
+	last  *entry // that was looked at
+	put   state.Put
 }
 
 var _ structs.Rows = (*Tx)(nil)
@@ -52,10 +54,23 @@ func (tx *Tx) entry(name string, key []byte) (*entry, error) {
 	if m == nil {
 		return nil, nil
 	}
+	e, err := tx.find(m, key)
+	if err == nil {
+		tx.group = max(tx.group, e.group)
+	}
+	return e, err
+}
+
+// find finds a key of a map. Neighbouring calls are mostly about one key.
+func (tx *Tx) find(m *mapInfo, key []byte) (*entry, error) {
+	// While others read, what the table has forgotten is as good as what it has.
+	if e := tx.last; e != nil && e.m == m && e.name == string(key) && (tx.shared || !e.gone) {
+		return e, nil
+	}
 	tx.inner = appendInner(tx.inner[:0], m, key)
 	e, err := tx.db.t.find(m, tx.inner, len(tx.inner)-len(key), tx.shared)
 	if err == nil {
-		tx.group = max(tx.group, e.group)
+		tx.last = e
 	}
 	return e, err
 }
@@ -141,7 +156,23 @@ func (tx *Tx) Len(m string) (int64, error) {
 // Put makes a head and returns its dot; see structs.Rows.
 func (tx *Tx) Put(a state.Address, p state.Payload, supersedes []state.Dot, under state.Dot) (state.Dot, error) {
 	p.Bytes = append([]byte(nil), p.Bytes...) // the row keeps it
-	return tx.issue(&state.Put{Address: a, Payload: p, Supersedes: supersedes, Under: under})
+	tx.put = state.Put{Address: a, Payload: p, Supersedes: supersedes, Under: under}
+	if tx.done || tx.shared {
+		return tx.add(sigchain.Op{}, nil)
+	}
+	db := tx.db
+	if need := 64 + len(a.Map) + len(a.Key) + len(a.Sub) + len(p.Bytes); cap(db.bodies)-len(db.bodies) < need {
+		db.bodies = make([]byte, 0, max(need, bodyRoom))
+	}
+	n := len(db.bodies)
+	body, err := tx.put.AppendBody(db.bodies[n:], db.own)
+	if err != nil {
+		return state.Dot{}, err
+	}
+	if n+len(body) <= cap(db.bodies) { // else it did not fit, and has memory of its own
+		db.bodies = db.bodies[:n+len(body)]
+	}
+	return tx.add(sigchain.Op{Kind: state.KindPut, Body: body[:len(body):len(body)]}, &tx.put)
 }
 
 // End ends what cites cover in a scope; see structs.Rows.
@@ -197,7 +228,12 @@ func (tx *Tx) add(enc sigchain.Op, op state.Op) (state.Dot, error) {
 	d := state.Dot{Writer: db.own, Seq: g.seq, Index: uint32(len(g.ops))}
 	tx.wrote++
 	if op != nil {
-		if err := db.t.apply(op, d, g.time, g.id); err != nil {
+		name, key := op.Target()
+		e, err := tx.find(db.t.mapOf(name, true), key)
+		if err == nil {
+			err = db.t.change(e, op, d, g.time, g.id)
+		}
+		if err != nil {
 			return state.Dot{}, fmt.Errorf("apply an operation: %w", err)
 		}
 	}
@@ -205,6 +241,10 @@ func (tx *Tx) add(enc sigchain.Op, op state.Op) (state.Dot, error) {
 	g.bytes += size
 	return d, nil
 }
+
+// bodyRoom is how much memory is taken at a time for bodies of operations, which
+// live until their group is written.
+const bodyRoom = 16 << 10
 
 // opOverhead is what an operation takes in an entry besides its body.
 const opOverhead = 6
