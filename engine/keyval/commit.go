@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	lattice "github.com/lattice-log/lattice"
@@ -142,6 +143,7 @@ func (db *DB) update(f func(*Tx) error, quiet bool) (Ticket, error) {
 	if !quiet && len(db.listeners) > 0 {
 		db.building.tell(tx.ops)
 	}
+	db.writes.Add(1)
 	db.kick()
 	return Ticket{db.building}, nil
 }
@@ -247,6 +249,7 @@ func (db *DB) Run(ctx context.Context) error {
 		db.writeRounds()
 	}()
 	for stopping := false; ; {
+		db.company()
 		g := db.take(stopping)
 		if g != nil {
 			db.commit(g)
@@ -273,6 +276,24 @@ func (db *DB) Run(ctx context.Context) error {
 	close(db.rounds)
 	<-rounds
 	return nil
+}
+
+// companyTries bounds how often the committer lets others go first.
+const companyTries = 8
+
+// company lets those write who are about to: what they add shares the entry's
+// signature and its sync. It takes no longer than they do, and at once returns
+// when there is nobody.
+func (db *DB) company() {
+	before := db.writes.Load()
+	for range companyTries {
+		runtime.Gosched()
+		now := db.writes.Load()
+		if now == before {
+			return
+		}
+		before = now
+	}
 }
 
 // take returns the next group to commit, nil when there is none. What a failed

@@ -161,6 +161,7 @@ type DB struct {
 
 	undo      undo
 	updates   uint64
+	writes    atomic.Uint64 // updates that wrote
 	lastGroup uint64 // number of the newest group
 	decided   uint64 // all groups up to it are decided. Invariant: decided <= lastGroup
 	nextSeq   uint64 // sequence number of the newest group's entry
