@@ -101,11 +101,16 @@ const batchLeaves = 4096
 func (l *Log) hash(target int64) error {
 	first := l.edge.Size()
 	l.recs = l.recs[:0]
+	hashed, at, term := l.hashed, l.hashedAt, l.term // as the tree has it
 	flush := func() error {
 		if err := l.addLeaves(first, l.recs); err != nil {
+			// None of them is in the tree: the next time they are hashed again.
+			l.hashed, l.hashedAt, l.term, l.leafSeg = hashed, at, term, -1
+			l.recs = l.recs[:0]
 			return err
 		}
 		first, l.recs = l.edge.Size(), l.recs[:0]
+		hashed, at, term = l.hashed, l.hashedAt, l.term
 		return nil
 	}
 	err := l.seg.Walk(l.hashed, target, func(m segment.Meta, pos segment.Pos, block []byte) error {
@@ -144,7 +149,8 @@ func (l *Log) hash(target int64) error {
 
 func sum(block []byte) lattice.Hash { return sha256.Sum256(block) }
 
-// addLeaves appends leaf records of blocks in file l.leafSeg to the tree.
+// addLeaves appends leaf records of blocks in file l.leafSeg to the tree: all, or
+// after an error none.
 func (l *Log) addLeaves(first uint64, recs []byte) error {
 	if len(recs) == 0 {
 		return nil
@@ -153,14 +159,16 @@ func (l *Log) addLeaves(first uint64, recs []byte) error {
 		return err
 	}
 	l.done = l.done[:0]
+	edge := *l.edge
 	for i := 0; i < len(recs); i += merkle.LeafSize {
-		l.done = l.edge.Append(l.done, merkle.LeafHash((*[merkle.LeafSize]byte)(recs[i:])))
+		l.done = edge.Append(l.done, merkle.LeafHash((*[merkle.LeafSize]byte)(recs[i:])))
 	}
 	for _, n := range l.done {
 		if err := l.tree.writeNode(n); err != nil {
 			return err
 		}
 	}
+	*l.edge = edge
 	return nil
 }
 
