@@ -327,4 +327,5 @@ func (c *conn) isClosed() bool {
 // leave takes the connection out of everything that knows it.
 func (c *conn) leave() {
 	c.srv.pubsub.leave(c)
+	c.unwatchPrefixes()
 }

@@ -160,7 +160,7 @@ func auth(x *call) error {
 func reset(x *call) error {
 	c := x.c
 	c.discard()
-	x.srv.pubsub.leave(c)
+	c.leave()
 	c.absorbQueue()
 	c.start()
 	c.setRESP3(false)

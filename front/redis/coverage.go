@@ -47,8 +47,12 @@ RESP2 and RESP3 (HELLO 2, HELLO 3), pipelines, inline commands. SELECT 0 to 15 c
   it has not happened, and the replies that depended on it are the error.
 - **Transactions.** MULTI/EXEC is one atomic entry. WATCH, NX and XX, and pops are exclusive on one node; between nodes that have not
   met they merge, so both may succeed.
-- **Blocking.** First come, first served, inside the transaction that brought the element.
-- **Pub/sub** reaches the clients of this node. **Keyspace events** (` + "`notify-keyspace-events`, classes `Ag$lshzxetdKE`" + `) are sent when the write is durable.
+- **Blocking.** First come, first served, inside the transaction that brought the element. What the API, `+"`lattice kv`"+` or another node
+  brings is given to who waits right after, in a transaction of its own.
+- **Pub/sub** reaches the clients of this node. **Keyspace events** (` + "`notify-keyspace-events`, classes `Ag$lshzxetdKE`" + `) are sent when the write is durable. Writes
+  of the API, `+"`lattice kv`"+` and other nodes have the events of Redis's commands of the same effect; which command it was is not known: an element
+  that was put into a list is `+"`rpush`"+`, one that was taken out `+"`lrem`"+`. Of those, 16,384 wait; what is beyond is lost, and counted
+  (`+"`lattice_redis_events_lost_total`"+`). They change WATCHed keys as any write does.
 - **Expiry** counts by the node's wall clock. A key that has expired is not seen; it is removed later.
 - **Conflicts.** Where nodes that had not met wrote one key, a plain read returns the winner by the total order of writes; LATTICE.HEADS shows all.
 

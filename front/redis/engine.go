@@ -22,7 +22,18 @@ type past interface {
 	EntryID(w state.Writer, seq uint64) (lattice.Hash, error)
 	// History yields the operations on a key, the newest first.
 	History(ctx context.Context, m string, key []byte, yield func(keyval.Event) bool) error
+	// ProveFile returns the proof file of a key.
+	ProveFile(ctx context.Context, m string, key []byte) ([]byte, error)
+	// Watch streams changes; Each yields the keys as they are. Tokens say where a
+	// watch goes on.
+	Watch(m string, prefix []byte, from state.Frontier) (*keyval.Watcher, error)
+	Each(ctx context.Context, m string, prefix []byte, yield func(keyval.Change) error) error
+	Token(f state.Frontier) []byte
+	ParseToken(b []byte) (state.Frontier, error)
 }
+
+// listens is a State that others write to as well, and that tells of it.
+type listens interface{ Listen(keyval.Listener) }
 
 // View implements State.
 func (e engine) View(f func(structs.Rows) error) (Ticket, error) {
@@ -30,9 +41,9 @@ func (e engine) View(f func(structs.Rows) error) (Ticket, error) {
 	return ticketOf(t), err
 }
 
-// Update implements State.
+// Update implements State. The server tells its clients itself of what it writes.
 func (e engine) Update(f func(structs.Rows) error) (Ticket, error) {
-	t, err := e.DB.Update(func(tx *keyval.Tx) error { return f(tx) })
+	t, err := e.DB.UpdateQuietly(func(tx *keyval.Tx) error { return f(tx) })
 	return ticketOf(t), err
 }
 

@@ -18,18 +18,24 @@ import (
 	"github.com/lattice-log/lattice/storage/segment"
 )
 
-// openEngine opens a store's state on a disk in memory, and runs it.
-func openEngine(t testing.TB) *keyval.DB {
+// testGenesis begins the store of every test.
+func testGenesis(t testing.TB) sigchain.Signed {
 	t.Helper()
-	key := identity.FromSeed([32]byte{1})
 	op, err := sigchain.Genesis{Name: "test"}.Op()
 	if err != nil {
 		t.Fatal(err)
 	}
-	genesis, err := sigchain.Sign(key, sigchain.Entry{Incarnation: 1, Seq: 1, Time: 1 << 16, Ops: []sigchain.Op{op}})
+	genesis, err := sigchain.Sign(identity.FromSeed([32]byte{1}), sigchain.Entry{Incarnation: 1, Seq: 1, Time: 1 << 16, Ops: []sigchain.Op{op}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return genesis
+}
+
+// openEngine opens a store's state on a disk in memory, and runs it.
+func openEngine(t testing.TB) *keyval.DB {
+	t.Helper()
+	key, genesis := identity.FromSeed([32]byte{1}), testGenesis(t)
 	var mu sync.Mutex
 	var last uint64
 	committer := signedlog.NewCommitter()
@@ -41,7 +47,11 @@ func openEngine(t testing.TB) *keyval.DB {
 			last = max(last+1, uint64(time.Now().UnixMilli())<<16)
 			return last, nil
 		},
-		Observe:   func(uint64) {},
+		Observe: func(t uint64) {
+			mu.Lock()
+			defer mu.Unlock()
+			last = max(last, t)
+		},
 		Committer: committer, Handles: segment.NewHandles(64), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -21,6 +21,11 @@ func latticeCommands() family {
 			note: "`LATTICE.HEADS key [LIMIT n]`. For each head: type, item (field, member or position), value, author, time (ms), hash of the entry, whether it wins, and why."},
 		{name: "lattice.history", arity: -2, flags: "noscript no_multi", specs: "RO access @1 0,1,0", since: "7.0.0", about: "what was done to a key, the newest first", do: latticeHistory,
 			note: "`LATTICE.HISTORY key [LIMIT n]`, 100 unless said otherwise. For each operation: what, item, value, author, time (ms), hash. Reads the logs."},
+		{name: "lattice.prove", arity: 2, flags: "noscript no_multi", specs: "RO access @1 0,1,0", since: "7.0.0", about: "a proof of what a key holds, or that there is none", do: latticeProve,
+			note: "The text that `lattice proof key` prints; `lattice verify` checks it without the node. It waits for the writes before it. Into a file: `redis-cli -D \"\" LATTICE.PROVE key`, since redis-cli adds a line feed of its own."},
+		{name: "lattice.watch", arity: -2, flags: "pubsub noscript no_multi", specs: "not_key @1 0,1,0", since: "7.0.0", about: "be told of changes of the keys that begin with a prefix", set: pubsubOK, do: latticeWatch,
+			note: "`LATTICE.WATCH prefix`, or with CURRENT, or with FROM and a resume; in the database chosen. Confirmed as SUBSCRIBE is; a client of RESP2 is in its state then. Messages: `lattice.change`, prefix, and db, key, deleted, type, value (of strings, up to a quarter of MaxPushBytes), conflicted, author, time (ms), hash, resume; `lattice.caughtup` when CURRENT's keys, or what had changed since FROM, were told; `lattice.lagged` when the client fell behind: nothing is missing, the rest follows from the logs; `lattice.end` with the reason. At most 128 a connection."},
+		{name: "lattice.unwatch", arity: -1, flags: "pubsub noscript no_multi", specs: "not_key @1 -1,1,0", since: "7.0.0", about: "be told no more, of some prefixes or of all", set: pubsubOK, do: latticeUnwatch},
 	}}
 }
 
@@ -102,6 +107,19 @@ func hashOrNull(id lattice.Hash, err error) any {
 		return nil
 	}
 	return id.String()
+}
+
+func latticeProve(x *call) error {
+	p, err := x.srv.past()
+	if err != nil {
+		return err
+	}
+	file, err := p.ProveFile(x.c.ctx, mapNames[x.db], x.args[1])
+	if err != nil {
+		return err
+	}
+	x.w.Bulk(file)
+	return nil
 }
 
 func latticeHistory(x *call) error {

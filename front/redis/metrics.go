@@ -46,6 +46,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 		gauge("buffered_bytes", "Bytes of commands, replies and messages held for connections, beyond what each has anyway.", s.budget.used.Load),
 		counter("received_bytes_total", "Bytes of commands.", s.stats.bytesIn.Load),
 		counter("sent_bytes_total", "Bytes of replies and messages.", s.stats.bytesOut.Load),
+		counter("events_lost_total", "Keyspace events of writes from elsewhere that nobody could be told of, because too many waited.", s.outside.lost.Load),
 		counter("errors_total", "Errors replied.", s.stats.errors.Load),
 	} {
 		errs = append(errs, reg.Register(c))

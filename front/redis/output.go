@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"time"
@@ -21,6 +22,8 @@ const (
 	replyBytes = 16 << 10
 	// flushBytes of replies are written before the batch goes on.
 	flushBytes = 256 << 10
+	// pushAhead is what who can wait queues at most, one message more aside.
+	pushAhead = 64 << 10
 )
 
 // queue is what other connections have for one. Guarded by c.mu.
@@ -59,9 +62,28 @@ func (c *conn) push(message []byte) {
 	}
 }
 
+// roomToPush waits until little is queued, for who can wait with what it has. false:
+// the connection is closed, or ctx has ended.
+func (c *conn) roomToPush(ctx context.Context) bool {
+	defer context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.moved.Broadcast()
+	})()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.queue.bytes > pushAhead && !c.closed && ctx.Err() == nil {
+		c.moved.Wait()
+	}
+	return !c.closed && ctx.Err() == nil
+}
+
 // takeQueue returns what is queued. The caller holds c.mu.
 func (c *conn) takeQueue() [][]byte {
 	parts := c.queue.parts
+	if c.queue.bytes > 0 {
+		c.moved.Broadcast() // there is room again
+	}
 	c.srv.budget.give(c.queue.bytes)
 	c.queue.parts, c.queue.bytes = nil, 0
 	return parts

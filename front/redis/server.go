@@ -35,6 +35,7 @@ type Server struct {
 	slowlog  slowlog
 	latency  latency
 	cursors  cursors
+	outside  outside
 
 	nextID atomic.Int64
 
@@ -60,11 +61,15 @@ func New(cfg Config, st State) (*Server, error) {
 	s.pubsub.init()
 	s.blocked.init()
 	s.cursors.init()
+	s.outside.init(s)
 	m, err := newMetrics(cfg.Metrics, s)
 	if err != nil {
 		return nil, fmt.Errorf("register redis metrics: %w", err)
 	}
 	s.metrics = m
+	if l, ok := st.(listens); ok {
+		l.Listen(&s.outside)
+	}
 	return s, nil
 }
 
@@ -88,8 +93,10 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer stop()
 	var conns sync.WaitGroup
 	draining := make(chan struct{})
+	drain := sync.OnceFunc(func() { close(draining) })
+	conns.Go(func() { s.outside.run(work, draining) })
 	unhook := context.AfterFunc(ctx, func() {
-		close(draining)
+		drain()
 		ln.Close()
 	})
 	defer unhook()
@@ -101,6 +108,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	})
 	if ctx.Err() == nil {
 		ln.Close()
+		drain()
 		for _, c := range s.of(draining) {
 			c.close()
 		}

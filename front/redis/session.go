@@ -25,6 +25,9 @@ type session struct {
 	// Guarded by the server's pubsub: what is subscribed to. Its sizes are read by
 	// the owner alone, since only it changes them.
 	channels, patterns, shards map[string]struct{}
+
+	// prefixes are those that LATTICE.WATCH watches.
+	prefixes map[dbKey]*prefixWatch
 }
 
 // start is the session of a new connection.
@@ -35,7 +38,7 @@ func (c *conn) start() {
 
 // subscribed reports whether messages may come.
 func (s *session) subscribed() bool {
-	return len(s.channels)+len(s.patterns)+len(s.shards) > 0
+	return len(s.channels)+len(s.patterns)+len(s.shards)+len(s.prefixes) > 0
 }
 
 // mute reports whether the reply of the command that begins now is left out.
