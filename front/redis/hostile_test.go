@@ -309,6 +309,7 @@ func FuzzServer(f *testing.F) {
 		"BLPOP a b 0\r\nPING\r\n", "CONFIG SET notify-keyspace-events KEA\r\nPSUBSCRIBE *\r\nSET a b\r\nDEL a\r\n", "SCAN 0 COUNT 5 MATCH [\r\n",
 		"CLIENT REPLY SKIP\r\nGET a\r\nCLIENT LIST\r\n", "SORT l BY w* GET # GET o*->f STORE d\r\n", "COMMAND GETKEYS EVAL\r\nCOMMAND DOCS\r\n",
 		"SETRANGE s 100000 x\r\nGETRANGE s -5 -1\r\nLCS s s IDX\r\n", "HRANDFIELD h -5 WITHVALUES\r\nINCRBYFLOAT s 1e300\r\n",
+		"SETBIT b 70000 1\r\nBITCOUNT b 0 -1 BIT\r\nBITPOS b 0 -9223372036854775808\r\nBITOP NOT c b a\r\nBITFIELD b OVERFLOW SAT INCRBY i64 #3 -9223372036854775808 GET u63 #100\r\n",
 		"WATCH a\r\nSET a 1\r\nMULTI\r\nEXEC\r\nRESET\r\nINFO all\r\n", "*1\r\n$-1\r\n", "\"\r\n",
 	} {
 		f.Add([]byte(seed))

@@ -107,7 +107,7 @@ func infoClients(x *call, f *fields) error {
 	f.add("maxclients", x.srv.settings.maxClients.Load())
 	f.add("client_recent_max_input_buffer", in)
 	f.add("client_recent_max_output_buffer", out)
-	f.add("blocked_clients", x.srv.blocked.any.Load())
+	f.add("blocked_clients", x.srv.blocked.any.Load()+x.srv.pause.waiting.Load()) // as Redis counts
 	f.add("tracking_clients", 0)
 	return nil
 }

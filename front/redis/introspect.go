@@ -198,7 +198,7 @@ func commandList(x *call) error {
 			names = append(names, c.name)
 		}
 		for i := range c.sub {
-			if len(x.args) > 2 && keep(&c.sub[i]) {
+			if keep(&c.sub[i]) {
 				names = append(names, c.sub[i].fullName())
 			}
 		}
@@ -241,6 +241,32 @@ func commandGetKeys(x *call) error {
 	return nil
 }
 
+// flagsFor returns what a command does to a key, where its other arguments decide.
+func (c *command) flagsFor(k keySpec, args [][]byte) []string {
+	if !slices.Contains(k.flags, "variable_flags") {
+		return k.flags
+	}
+	switch c.name {
+	case "set":
+		if !slices.ContainsFunc(args[3:], func(a []byte) bool { return fold(a, "get") }) {
+			return []string{"OW", "update"}
+		}
+	case "bitfield":
+		for i := 2; i < len(args); i++ {
+			switch {
+			case fold(args[i], "get"):
+				i += 2
+			case fold(args[i], "overflow"):
+				i++
+			default:
+				return []string{"RW", "access", "update"}
+			}
+		}
+		return []string{"RO", "access"}
+	}
+	return slices.DeleteFunc(slices.Clone(k.flags), func(f string) bool { return f == "variable_flags" })
+}
+
 func commandGetKeysAndFlags(x *call) error {
 	c, args, _, err := x.keysOfArgs()
 	if err != nil {
@@ -260,7 +286,12 @@ func commandGetKeysAndFlags(x *call) error {
 			return fmt.Errorf("keys of %s", c.fullName())
 		}
 		for _, i := range at {
-			all = append(all, found{args[i], k.flags})
+			all = append(all, found{args[i], c.flagsFor(k, args)})
+		}
+	}
+	if c.name == "sort" {
+		for _, i := range sortStore(args) {
+			all = append(all, found{args[i], []string{"OW", "update"}})
 		}
 	}
 	x.w.Array(len(all))

@@ -9,7 +9,8 @@ import (
 
 // pause holds commands back (CLIENT PAUSE). Safe for concurrent use.
 type pause struct {
-	on atomic.Bool
+	on      atomic.Bool
+	waiting atomic.Int64 // connections whose commands are held back
 
 	mu    sync.Mutex
 	until time.Time
@@ -73,6 +74,8 @@ func (c *conn) paused(over <-chan struct{}) error {
 	if err := c.settle(); err != nil {
 		return err
 	}
+	c.srv.pause.waiting.Add(1)
+	defer c.srv.pause.waiting.Add(-1)
 	for {
 		select {
 		case <-over:
