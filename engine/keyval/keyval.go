@@ -162,11 +162,11 @@ type DB struct {
 	undo      undo
 	updates   uint64
 	writes    atomic.Uint64 // updates that wrote
-	lastGroup uint64 // number of the newest group
-	decided   uint64 // all groups up to it are decided. Invariant: decided <= lastGroup
-	nextSeq   uint64 // sequence number of the newest group's entry
-	lastTime  uint64 // greatest time of an entry folded or begun
-	building  *group // takes updates
+	lastGroup uint64        // number of the newest group
+	decided   uint64        // all groups up to it are decided. Invariant: decided <= lastGroup
+	nextSeq   uint64        // sequence number of the newest group's entry
+	lastTime  uint64        // greatest time of an entry folded or begun
+	building  *group        // takes updates
 	queue     []*group
 	bodies    []byte // memory for the bodies of the operations to come
 	writing   *group // the committer has it
