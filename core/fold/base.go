@@ -115,6 +115,15 @@ type Chain struct {
 	Base   sigchain.Link // the last entry that is folded for good; zero: none
 }
 
+// Chain returns how far a writer's chain is; it is zero when nothing of it has entered.
+func (m *Machine) Chain(w state.Writer) Chain {
+	c := m.chains[w]
+	if c == nil || c.tip.Seq == 0 {
+		return Chain{}
+	}
+	return Chain{w, c.tip, c.time, c.base}
+}
+
 // Chains yields every chain of which something has entered, in no order.
 func (m *Machine) Chains(yield func(Chain) bool) {
 	for w, c := range m.chains {
@@ -263,13 +272,22 @@ func (m *Machine) Rebase(base *Machine) {
 	m.changes = changes{all: true}
 }
 
-// Fix makes for good what base, which Found returned, has folded. Wraps ErrBase
-// when m has not folded that, or in another way.
-func (m *Machine) Fix(base *Machine) error {
+// Agrees reports whether m has folded what base, which Found returned, has folded,
+// and with the same roles. Wraps ErrBase when not.
+func (m *Machine) Agrees(base *Machine) error {
 	for w, b := range base.chains {
 		if c := m.chains[w]; c == nil || !c.agrees(b) {
 			return fmt.Errorf("entries up to %s: %w", b.place(b.tip.Seq), ErrBase)
 		}
+	}
+	return nil
+}
+
+// Fix makes for good what base, which Found returned, has folded. Wraps ErrBase
+// when m does not agree.
+func (m *Machine) Fix(base *Machine) error {
+	if err := m.Agrees(base); err != nil {
+		return err
 	}
 	for w, b := range base.chains {
 		c := m.chains[w]

@@ -31,6 +31,8 @@ func parse(s sigchain.Signed) operations {
 			_, err = sigchain.ParseGenesis(op)
 		case sigchain.KindCreateTopic:
 			_, err = sigchain.ParseCreateTopic(op)
+		case sigchain.KindPrune:
+			_, err = sigchain.ParsePrune(op) // says what its author did; changes nothing
 		case roster.KindMember:
 			var m roster.Member
 			m, err = roster.ParseMember(op)

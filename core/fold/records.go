@@ -116,6 +116,12 @@ func appendRef(b []byte, r sigchain.Ref) []byte {
 	return append(b, r.ID[:]...)
 }
 
+// Changed reports whether Changes would return any.
+func (m *Machine) Changed() bool {
+	x := &m.changes
+	return x.all || m.stale != x.stale || len(x.authors)+len(x.chains)+len(x.cites)+len(x.taken)+len(x.grounds)+len(x.entries)+len(x.grants)+len(x.segments) > 0
+}
+
 // Changes returns the records that have changed since the last call; after a
 // Reset, all there are.
 func (m *Machine) Changes() []Record {

@@ -14,6 +14,7 @@ import (
 const (
 	KindGenesis     uint16 = 1
 	KindCreateTopic uint16 = 2
+	KindPrune       uint16 = 5
 )
 
 const (

@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"slices"
 )
 
@@ -60,6 +61,26 @@ func (r Row) End(c Cites) (Row, bool) {
 		}
 	}
 	return out, true
+}
+
+// Check reports what no row at an address holds: for rows from outside. Wraps
+// ErrMalformed, or Kind Invalid.
+func (r Row) Check(a Address) error {
+	if err := a.Check(); err != nil {
+		return err
+	}
+	for _, h := range r {
+		var err error
+		if a.Kind == Expiry {
+			_, err = ParseExpiring(h.Payload)
+		} else {
+			err = (&Put{Address: a, Payload: h.Payload}).check()
+		}
+		if err != nil {
+			return fmt.Errorf("head %s: %w", h.Dot, err)
+		}
+	}
+	return nil
 }
 
 // Last returns the greatest head. r must not be empty.

@@ -23,27 +23,27 @@ func metaOf(seq, time uint64) segment.Meta {
 	return segment.Meta{Base: int64(seq - 1), Last: int64(seq - 1), MaxTime: clock.Timestamp(time).Milli()}
 }
 
-// Codec reads frames as blocks of a log.
-type Codec struct{}
+// Codec reads frames as blocks of a log that begins behind an entry.
+type Codec struct{ After uint64 }
 
 // HeaderLen is the length of what precedes an entry.
 func (Codec) HeaderLen() int { return headerSize }
 
 // Header reads what precedes an entry.
-func (Codec) Header(b []byte) (segment.Meta, int, error) {
+func (c Codec) Header(b []byte) (segment.Meta, int, error) {
 	if len(b) < headerSize || b[0] != 'L' || b[1] != 'A' || b[2] != sigchain.FrameVersion || b[3] != 0 {
 		return segment.Meta{}, 0, fmt.Errorf("%w: it does not begin with LA and version %d", ErrFrame, sigchain.FrameVersion)
 	}
 	size, seq := binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint64(b[8:])
-	if size > sigchain.MaxSize || seq == 0 || seq > 1<<62 {
+	if size > sigchain.MaxSize || seq <= c.After || seq > 1<<62 {
 		return segment.Meta{}, 0, fmt.Errorf("%w: entry %d of %d bytes", ErrFrame, seq, size)
 	}
-	return metaOf(seq, binary.BigEndian.Uint64(b[16:])), headerSize + int(size), nil
+	return metaOf(seq-c.After, binary.BigEndian.Uint64(b[16:])), headerSize + int(size), nil
 }
 
 // Check verifies the checksum of one whole frame.
-func (Codec) Check(b []byte) error {
-	_, size, err := Codec{}.Header(b)
+func (c Codec) Check(b []byte) error {
+	_, size, err := c.Header(b)
 	if err != nil {
 		return err
 	}

@@ -4,9 +4,15 @@
 // something:
 //
 //	<dir>/<author, 64 hex>/<incarnation, 20 decimals>/
+//	<dir>/<author, 64 hex>/<incarnation, 20 decimals>-<sequence, 20 decimals>/
+//
+// The second form begins behind the entry with that sequence number: what came
+// before was never here, but is in a snapshot.
 //
 // A block is an entry in its frame, which core/sigchain draws: the log finds its way
-// by it, and tells a torn tail, without knowing any version of the entry.
+// by it, and tells a torn tail, without knowing any version of the entry. The entry
+// with sequence number n is the block at offset n-1, in a log that begins behind
+// entry s, at n-1-s.
 //
 // # What is checked
 //
@@ -21,6 +27,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,7 +48,9 @@ type Options struct {
 	Dir       string // of all author logs of the store
 	Store     lattice.StoreID
 	Writer    state.Writer
-	Key       identity.Key // signs this node's checkpoints of the log
+	After     sigchain.Link // the log begins behind this entry of the writer; zero: at the first
+	AfterTime uint64        // hybrid time of that entry
+	Key       identity.Key  // signs this node's checkpoints of the log
 	Clock     tick.Clock
 	Stamp     func() (uint64, error) // next hybrid timestamp
 	Committer *signedlog.Committer
@@ -52,19 +61,51 @@ type Options struct {
 // Settings are the signed log's: durability, interval, segment size.
 type Settings = signedlog.Settings
 
-// Dir returns the directory of a writer's log below dir.
-func Dir(fs disk.FS, dir string, w state.Writer) string {
-	return fs.PathJoin(dir, w.Author.String(), fmt.Sprintf("%020d", w.Incarnation))
+// Start is where a log begins.
+type Start struct {
+	state.Writer
+	After uint64 // it begins behind this entry; 0: at the first
 }
 
-// Name returns a writer's log's name in the origin of its checkpoints.
+// Dir returns the directory of a log below dir.
+func (s Start) Dir(fs disk.FS, dir string) string {
+	name := fmt.Sprintf("%020d", s.Incarnation)
+	if s.After > 0 {
+		name += fmt.Sprintf("-%020d", s.After)
+	}
+	return fs.PathJoin(dir, s.Author.String(), name)
+}
+
+// Origin returns the log's name in the origin of its checkpoints.
+func (s Start) Origin() string {
+	if s.After > 0 {
+		return Name(s.Writer) + "/" + strconv.FormatUint(s.After, 10)
+	}
+	return Name(s.Writer)
+}
+
+// Name returns a writer's name, for people.
 func Name(w state.Writer) string {
 	return w.Author.String() + "/" + strconv.FormatUint(w.Incarnation, 10)
 }
 
-// List returns the writers that have a log below dir, ascending. Names that are no
-// writer's are passed over.
-func List(fs disk.FS, dir string) ([]state.Writer, error) {
+// parseStart reads the name of a log's directory.
+func parseStart(author lattice.AuthorID, name string) (Start, bool) {
+	inc, after, behind := strings.Cut(name, "-")
+	s := Start{Writer: state.Writer{Author: author}}
+	var err error
+	if s.Incarnation, err = strconv.ParseUint(inc, 10, 64); err != nil || len(inc) != 20 {
+		return s, false
+	}
+	if behind {
+		s.After, err = strconv.ParseUint(after, 10, 64)
+		return s, err == nil && len(after) == 20 && s.After > 0
+	}
+	return s, true
+}
+
+// List returns the logs below dir, ascending. Names that are no log's are passed over.
+func List(fs disk.FS, dir string) ([]Start, error) {
 	authors, err := fs.List(dir)
 	if disk.IsNotExist(err) {
 		return nil, nil
@@ -72,7 +113,7 @@ func List(fs disk.FS, dir string) ([]state.Writer, error) {
 	if err != nil {
 		return nil, lattice.E(lattice.Storage, fmt.Errorf("list author logs: %w", err))
 	}
-	var out []state.Writer
+	var out []Start
 	for _, name := range authors {
 		author, err := lattice.ParseAuthorID(name)
 		if err != nil {
@@ -83,8 +124,8 @@ func List(fs disk.FS, dir string) ([]state.Writer, error) {
 			return nil, lattice.E(lattice.Storage, fmt.Errorf("list author logs: %w", err))
 		}
 		for _, start := range starts {
-			if n, err := strconv.ParseUint(start, 10, 64); err == nil && len(start) == 20 {
-				out = append(out, state.Writer{Author: author, Incarnation: n})
+			if s, ok := parseStart(author, start); ok {
+				out = append(out, s)
 			}
 		}
 	}
@@ -108,15 +149,18 @@ func Open(o Options, s Settings) (*Log, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	start := Start{o.Writer, o.After.Seq}
 	log, err := signedlog.Open(signedlog.Options{
-		FS: o.FS, Dir: Dir(o.FS, o.Dir, o.Writer), Origin: merkle.Origin(o.Store, Name(o.Writer)), Codec: Codec{},
+		FS: o.FS, Dir: start.Dir(o.FS, o.Dir), Origin: merkle.Origin(o.Store, start.Origin()), Codec: Codec{After: start.After},
 		Key: o.Key, Clock: o.Clock, Stamp: o.Stamp, Committer: o.Committer, Handles: o.Handles, Logger: o.Logger,
 		Terms: func() signedlog.Terms { return signedlog.Terms{Incarnation: o.Writer.Incarnation} },
 	}, s)
 	if err != nil {
 		return nil, fmt.Errorf("open author log %s: %w", Name(o.Writer), err)
 	}
-	l := &Log{o: o, log: log, chain: sigchain.Chain{Store: o.Store, Author: o.Writer.Author, Incarnation: o.Writer.Incarnation}}
+	l := &Log{o: o, log: log, chain: sigchain.Chain{
+		Store: o.Store, Author: o.Writer.Author, Incarnation: o.Writer.Incarnation, Tip: o.After, Time: o.AfterTime,
+	}}
 	if err := l.findTip(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open author log %s: %w", Name(o.Writer), err), log.Close())
 	}
@@ -129,9 +173,10 @@ func (l *Log) findTip() error {
 	if end == 0 {
 		return nil
 	}
-	tip, err := l.Read(uint64(end))
+	seq := uint64(end) + l.o.After.Seq
+	tip, err := l.Read(seq)
 	if err != nil {
-		l.damage(uint64(end), err)
+		l.damage(seq, err)
 		return nil
 	}
 	l.chain.Tip, l.chain.Time = tip.Link(), tip.Time
@@ -139,8 +184,14 @@ func (l *Log) findTip() error {
 }
 
 func (l *Log) damage(seq uint64, why error) {
-	l.log.Damage(int64(seq-1), int64(seq), why)
+	l.log.Damage(l.offset(seq), l.offset(seq)+1, why)
 }
+
+// offset is where an entry is.
+func (l *Log) offset(seq uint64) int64 { return int64(seq - 1 - l.o.After.Seq) }
+
+// Start returns whose log it is, and where it begins.
+func (l *Log) Start() Start { return Start{l.o.Writer, l.o.After.Seq} }
 
 // Writer returns whose log it is.
 func (l *Log) Writer() state.Writer { return l.o.Writer }
@@ -153,16 +204,16 @@ func (l *Log) Tip() (sigchain.Link, uint64) {
 }
 
 // Bounds returns the first sequence number that is still here, and the last one.
-// An empty log has first 1 and last 0.
+// An empty log's first is one more than its last.
 func (l *Log) Bounds() (first, last uint64) {
 	start, _, end := l.log.Bounds()
-	return uint64(start) + 1, uint64(end)
+	return uint64(start) + 1 + l.o.After.Seq, uint64(end) + l.o.After.Seq
 }
 
 // Durable returns the last sequence number that is acknowledged at the log's level.
 func (l *Log) Durable() uint64 {
 	_, committed, _ := l.log.Bounds()
-	return uint64(committed)
+	return uint64(committed) + l.o.After.Seq
 }
 
 // Append writes the entries that come next. It returns when they are written, not
@@ -178,7 +229,7 @@ func (l *Log) Append(entries ...sigchain.Signed) error {
 		if chain, err = chain.Next(s); err != nil {
 			return fmt.Errorf("append: %w", err)
 		}
-		metas, sizes = append(metas, metaOf(s.Seq, s.Time)), append(sizes, sigchain.FrameSize(s))
+		metas, sizes = append(metas, metaOf(s.Seq-l.o.After.Seq, s.Time)), append(sizes, sigchain.FrameSize(s))
 		data = sigchain.AppendFrame(data, s)
 	}
 	if cap(data) <= 1<<20 {
@@ -207,7 +258,7 @@ func (l *Log) Check(s sigchain.Signed) error { return l.snapshot().Check(s) }
 
 // Notify calls fn once when the entries up to seq are acknowledged at the log's
 // level, or with the reason why they never will be; see signedlog.Log.Notify.
-func (l *Log) Notify(seq uint64, fn func(error)) { l.log.Notify(int64(seq), fn) }
+func (l *Log) Notify(seq uint64, fn func(error)) { l.log.Notify(l.offset(seq)+1, fn) }
 
 // Flush makes everything appended before the call durable, at every level.
 func (l *Log) Flush() error { return l.log.Flush() }
@@ -215,10 +266,10 @@ func (l *Log) Flush() error { return l.log.Flush() }
 // Read returns the entry with a sequence number. Errors by Kind: OutOfRange
 // (pruned), NotYet, Corrupt (which makes the log need repair), Storage.
 func (l *Log) Read(seq uint64) (sigchain.Signed, error) {
-	if seq == 0 {
-		return sigchain.Signed{}, lattice.E(lattice.OutOfRange, errors.New("entries are numbered from 1"))
+	if seq <= l.o.After.Seq {
+		return sigchain.Signed{}, lattice.E(lattice.OutOfRange, fmt.Errorf("entry %d of %s: the log begins with %d", seq, Name(l.o.Writer), l.o.After.Seq+1))
 	}
-	_, b, err := l.log.Read(int64(seq-1), nil)
+	_, b, err := l.log.Read(l.offset(seq), nil)
 	if lattice.KindOf(err) == lattice.Corrupt {
 		l.damage(seq, err)
 	}
@@ -243,11 +294,9 @@ func (l *Log) parse(seq uint64, frame []byte) (sigchain.Signed, error) {
 // Scan calls f with the entries from sequence number from up to limit, both
 // included, in order. They are f's to keep. Errors are those of Read, and f's.
 func (l *Log) Scan(from, limit uint64, f func(sigchain.Signed) error) error {
-	if from == 0 {
-		from = 1
-	}
-	return l.log.Scan(int64(from-1), int64(limit), func(b signedlog.Block) error {
-		s, err := l.parse(uint64(b.Base)+1, bytes.Clone(b.Data))
+	from = max(from, l.o.After.Seq+1)
+	return l.log.Scan(l.offset(from), l.offset(limit)+1, func(b signedlog.Block) error {
+		s, err := l.parse(uint64(b.Base)+1+l.o.After.Seq, bytes.Clone(b.Data))
 		if err != nil {
 			return err
 		}
@@ -259,17 +308,17 @@ func (l *Log) Scan(from, limit uint64, f func(sigchain.Signed) error) error {
 // since 1970.
 func (l *Log) FindTime(ms int64) (seq uint64, ok bool, err error) {
 	m, ok, err := l.log.FindTime(ms)
-	return uint64(m.Base) + 1, ok, err
+	return uint64(m.Base) + 1 + l.o.After.Seq, ok, err
 }
 
 // Prune drops entries below sequence number before, but never the last one, from
 // which the chain goes on. What they commit to stays.
 func (l *Log) Prune(before uint64) error {
 	_, last := l.Bounds()
-	if before = min(before, last); before <= 1 {
+	if before = min(before, last); before <= l.o.After.Seq+1 {
 		return nil
 	}
-	if err := l.log.Truncate(int64(before - 1)); err != nil {
+	if err := l.log.Truncate(l.offset(before)); err != nil {
 		return fmt.Errorf("prune %s below %d: %w", Name(l.o.Writer), before, err)
 	}
 	return nil

@@ -107,7 +107,7 @@ func TestAppendReopen(t *testing.T) {
 		l = open(t, fs)
 		holds(t, l, all)
 	}
-	if got, err := List(fs, "/authors"); err != nil || len(got) != 1 || got[0] != l.Writer() {
+	if got, err := List(fs, "/authors"); err != nil || len(got) != 1 || got[0] != l.Start() {
 		t.Fatalf("list: %v, %v", got, err)
 	}
 	if _, err := l.Read(uint64(len(all)) + 1); lattice.KindOf(err) != lattice.NotYet {
@@ -194,7 +194,7 @@ func TestDamage(t *testing.T) {
 	if err := errors.Join(l.Append(es...), l.Close()); err != nil {
 		t.Fatal(err)
 	}
-	name := fs.PathJoin(Dir(fs, "/authors", l.Writer()), fmt.Sprintf("%020d.log", 0))
+	name := fs.PathJoin(l.Start().Dir(fs, "/authors"), fmt.Sprintf("%020d.log", 0))
 	b, err := disk.ReadFile(fs, name)
 	if err != nil {
 		t.Fatal(err)

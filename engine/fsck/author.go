@@ -21,10 +21,10 @@ const uncounted = 12
 
 // authorCheck is what a check of an author log has beside that of a partition.
 type authorCheck struct {
-	writer state.Writer
-	chain  sigchain.Chain
-	begun  bool   // the chain is that of an entry
-	buf    []byte // of a frame that is longer than a window
+	start authorlog.Start
+	chain sigchain.Chain
+	begun bool   // the chain is that of an entry
+	buf   []byte // of a frame that is longer than a window
 }
 
 // checkAuthors checks every author log, earlier incarnations first, and folds
@@ -41,19 +41,19 @@ func (s *storeCheck) checkAuthors() error {
 		s.damage(dir, "unreadable", "%v", err)
 		return nil
 	}
-	slices.SortFunc(writers, func(a, b state.Writer) int {
-		return cmp.Or(cmp.Compare(a.Incarnation, b.Incarnation), a.Compare(b))
+	slices.SortFunc(writers, func(a, b authorlog.Start) int {
+		return cmp.Or(cmp.Compare(a.Incarnation, b.Incarnation), a.Writer.Compare(b.Writer))
 	})
 	for _, w := range writers {
 		s.r.Authors++
 		p := &partCheck{
-			storeCheck: s, dir: authorlog.Dir(s.fs, dir, w), origin: merkle.Origin(s.id, authorlog.Name(w)),
-			author: &authorCheck{writer: w, chain: sigchain.Chain{Store: s.id, Author: w.Author, Incarnation: w.Incarnation}},
+			storeCheck: s, dir: w.Dir(s.fs, dir), origin: merkle.Origin(s.id, w.Origin()),
+			author: &authorCheck{start: w, chain: sigchain.Chain{Store: s.id, Author: w.Author, Incarnation: w.Incarnation}},
 		}
 		if err := p.check(); err != nil {
 			return err
 		}
-		s.tips[w] = p.author.chain.Tip
+		s.tips[w.Writer] = p.author.chain.Tip
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ func (s *storeCheck) checkAuthors() error {
 func (s *segWalk) entryBlock() (record.Header, lattice.Hash, error) {
 	var h record.Header
 	var sum lattice.Hash
-	codec := authorlog.Codec{}
+	codec := authorlog.Codec{After: s.author.start.After}
 	if s.size-s.at < int64(codec.HeaderLen()) {
 		return h, sum, errShort
 	}
@@ -130,7 +130,7 @@ func (s *segWalk) entryIn(e sigchain.Signed) error {
 		return err
 	}
 	a.chain = next
-	if a.writer.Author == s.owner {
+	if a.start.Author == s.owner {
 		s.stamped(e.Time)
 	}
 	return s.foldEntry(e)

@@ -130,8 +130,8 @@ func (p *partCheck) checkHead(path string, s headState, newest bool) {
 // checkTerms compares what a checkpoint says of its term with the grants.
 func (p *partCheck) checkTerms(c merkle.Checkpoint) error {
 	if p.author != nil {
-		if !c.Grant.IsZero() || c.Term != 0 || c.Incarnation != p.author.writer.Incarnation {
-			return fmt.Errorf("an author log of incarnation %d says term %d of incarnation %d", p.author.writer.Incarnation, c.Term, c.Incarnation)
+		if !c.Grant.IsZero() || c.Term != 0 || c.Incarnation != p.author.start.Incarnation {
+			return fmt.Errorf("an author log of incarnation %d says term %d of incarnation %d", p.author.start.Incarnation, c.Term, c.Incarnation)
 		}
 		return nil
 	}
