@@ -222,6 +222,7 @@ func (db *DB) Run(ctx context.Context) error {
 	for w := range db.watchers {
 		w.end()
 	}
+	db.turnAway(ErrClosed)
 	db.room.Broadcast()
 	db.mu.Unlock()
 	close(db.rounds)
@@ -275,23 +276,6 @@ func (db *DB) take(stopping bool) *group {
 	}
 	db.room.Broadcast()
 	return db.writing
-}
-
-// remake folds everything again, once nothing is undecided and no round under way.
-// db.mu is held.
-func (db *DB) remake() {
-	if db.flying != nil || db.broken != nil {
-		return // its end has us look again
-	}
-	err := db.rebuild()
-	if err == nil {
-		err = db.find()
-	}
-	if err != nil {
-		_ = db.breaks(err)
-	}
-	db.changing = false
-	db.room.Broadcast()
 }
 
 // commit makes a group's entry durable and decides it.

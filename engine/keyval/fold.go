@@ -73,18 +73,21 @@ func (db *DB) catchUp() error {
 // rebuild folds everything again, keeping what was learned. A crash leaves an
 // empty fold database, with which the next start does the same.
 func (db *DB) rebuild() error {
-	db.o.Logger.Warn("what was folded does not count as it was: folding everything again", "store", db.store.Short())
 	defer db.upset()
 	m := db.machine
-	for m.Stale() {
+	if m.Stale() {
+		db.o.Logger.Warn("what was folded does not count as it was: folding everything again", "store", db.store.Short())
+	}
+	if err := db.checkBase(); err != nil {
+		return err
+	}
+	for again := true; again; again = m.Stale() {
 		if err := db.dropKV(); err != nil {
 			return err
 		}
-		if err := db.load(); err != nil {
+		if err := db.begin(m); err != nil {
 			return err
 		}
-		m.Reset()
-		db.machine = m
 		if err := db.foldAll(); err != nil {
 			return err
 		}

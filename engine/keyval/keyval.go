@@ -171,6 +171,8 @@ type DB struct {
 	bodies    []byte // memory for the bodies of the operations to come
 	writing   *group // the committer has it
 
+	base     *base                   // what the state begins from; nil: nothing
+	incoming *incoming               // what is to take its place
 	machine  *fold.Machine           // decides what is folded
 	offered  map[state.Writer]uint64 // up to where each log was offered to it
 	before   sigchain.Link           // what this incarnation's first entry follows
@@ -189,6 +191,7 @@ type DB struct {
 	listeners []Listener
 	refused   atomic.Uint64 // entries that Receive did not take
 	receiving sync.Mutex    // held by Receive
+	snapshots sync.Mutex    // held by who takes, drops, prunes to or imports a snapshot; taken first
 
 	begunMu sync.Mutex
 	begun   map[state.Writer]sigchain.Link // what first entries follow, as far as it was asked for

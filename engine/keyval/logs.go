@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/engine/authorlog"
+	"github.com/lattice-log/lattice/storage/disk"
 )
 
 // logs are the author logs of the store that are open.
@@ -32,13 +34,18 @@ func (l *logs) get(w state.Writer) *authorlog.Log {
 
 // open returns a writer's log, opening or making it.
 func (l *logs) open(w state.Writer) (*authorlog.Log, error) {
+	return l.openBehind(w, sigchain.Link{}, 0)
+}
+
+// openBehind is open for a log that begins behind an entry.
+func (l *logs) openBehind(w state.Writer, after sigchain.Link, time uint64) (*authorlog.Log, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if x := l.list[w]; x != nil {
 		return x, nil
 	}
 	x, err := authorlog.Open(authorlog.Options{
-		FS: l.o.FS, Dir: l.dir(), Store: l.store, Writer: w, Key: l.o.Key, Clock: l.o.Clock, Stamp: l.o.Stamp,
+		FS: l.o.FS, Dir: l.dir(), Store: l.store, Writer: w, After: after, AfterTime: time, Key: l.o.Key, Clock: l.o.Clock, Stamp: l.o.Stamp,
 		Committer: l.o.Committer, Handles: l.o.Handles, Logger: l.o.Logger,
 	}, authorlog.Settings{Durability: l.o.Durability, FlushEvery: l.o.FlushEvery})
 	if err != nil {
@@ -46,6 +53,57 @@ func (l *logs) open(w state.Writer) (*authorlog.Log, error) {
 	}
 	l.list[w] = x
 	return x, nil
+}
+
+// remove closes a log and removes its files. A crash leaves a directory with the
+// suffix .gone, or what there was.
+func (l *logs) remove(x *authorlog.Log) error {
+	l.mu.Lock()
+	delete(l.list, x.Writer())
+	l.mu.Unlock()
+	err := x.Close()
+	if err != nil && x.Failed() == "" {
+		return err
+	}
+	dir := x.Start().Dir(l.o.FS, l.dir())
+	gone := dir + goneSuffix
+	if err := l.o.FS.Rename(dir, gone); err != nil {
+		return lattice.E(lattice.Storage, fmt.Errorf("remove the log of %s: %w", authorlog.Name(x.Writer()), err))
+	}
+	if err := disk.SyncDir(l.o.FS, l.o.FS.PathDir(dir)); err != nil {
+		return lattice.E(lattice.Storage, err)
+	}
+	if err := l.o.FS.RemoveAll(gone); err != nil {
+		return lattice.E(lattice.Storage, fmt.Errorf("remove the log of %s: %w", authorlog.Name(x.Writer()), err))
+	}
+	return nil
+}
+
+// goneSuffix marks the directory of a log that is being removed.
+const goneSuffix = ".gone"
+
+// clean removes what a crash left of logs that were being removed.
+func (l *logs) clean() error {
+	authors, err := l.o.FS.List(l.dir())
+	if disk.IsNotExist(err) {
+		return nil
+	}
+	for _, a := range authors {
+		dir := l.o.FS.PathJoin(l.dir(), a)
+		names, lerr := l.o.FS.List(dir)
+		if lerr != nil {
+			continue // no directory
+		}
+		for _, name := range names {
+			if strings.HasSuffix(name, goneSuffix) {
+				err = errors.Join(err, l.o.FS.RemoveAll(l.o.FS.PathJoin(dir, name)))
+			}
+		}
+	}
+	if err != nil {
+		return lattice.E(lattice.Storage, fmt.Errorf("clean up author logs: %w", err))
+	}
+	return nil
 }
 
 func (l *logs) len() int {

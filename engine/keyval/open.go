@@ -29,7 +29,16 @@ func Open(o Options) (*DB, error) {
 	}
 	db.room.L = &db.mu
 	db.logs = &logs{o: &db.o, store: db.store, list: map[state.Writer]*authorlog.Log{}}
-	err := db.openLogs()
+	err := errors.Join(db.logs.clean(), db.openBase())
+	if err == nil {
+		err = db.openLogs()
+	}
+	if err == nil {
+		err = db.keptBelow()
+	}
+	if err == nil {
+		_, err = db.dropBelow() // what a crash left
+	}
 	if err == nil {
 		err = db.openState()
 	}
@@ -50,15 +59,38 @@ func (db *DB) openLogs() error {
 	if err != nil {
 		return err
 	}
+	below := map[state.Writer]fold.Chain{}
+	if db.base != nil {
+		for c := range db.base.m.Chains {
+			below[c.Writer] = c
+			ws = append(ws, authorlog.Start{Writer: c.Writer})
+		}
+	}
 	for _, w := range ws {
 		if w.Author == db.own.Author && w.Incarnation >= db.own.Incarnation {
 			return lattice.E(lattice.Invalid, fmt.Errorf("incarnation %d is not greater than %d, which has written entries", db.own.Incarnation, w.Incarnation))
 		}
-		if _, err := db.logs.open(w); err != nil {
+	}
+	for _, w := range ws[:len(ws)-len(below)] {
+		if old := db.logs.get(w.Writer); old != nil { // it ended below the base, where this one begins
+			if err := db.logs.remove(old); err != nil {
+				return err
+			}
+		}
+		after := sigchain.Link{}
+		if w.After > 0 {
+			if after = below[w.Writer].Tip; after.Seq != w.After { // an empty log of it goes
+				after = sigchain.Link{Incarnation: w.Incarnation, Seq: w.After}
+			}
+		}
+		if _, err := db.logs.openBehind(w.Writer, after, below[w.Writer].Time); err != nil {
 			return err
 		}
 	}
 	g := db.o.Genesis
+	if below[state.Writer{Author: g.Author, Incarnation: g.Incarnation}].Tip.Seq > 0 {
+		return nil
+	}
 	l, err := db.logs.open(state.Writer{Author: g.Author, Incarnation: g.Incarnation})
 	if err != nil {
 		return err
@@ -79,8 +111,9 @@ func (db *DB) openState() error {
 	fits, err := db.openKV()
 	if err == nil && fits {
 		if err = db.load(); err == nil {
-			fits = !db.ahead()
+			fits, err = db.onBase()
 		}
+		fits = fits && err == nil && !db.ahead()
 	}
 	// A missing file is damage, too: what pebble renames in a power cut may lose.
 	if k := lattice.KindOf(err); err != nil && k != lattice.Corrupt && k != lattice.Unsupported && !disk.IsNotExist(err) {
@@ -88,10 +121,13 @@ func (db *DB) openState() error {
 	}
 	if err != nil || !fits {
 		db.o.Logger.Warn("making the state again from the logs", "store", db.store.Short(), "err", err)
+		if err := db.checkBase(); err != nil {
+			return err
+		}
 		if err := db.dropKV(); err != nil {
 			return err
 		}
-		if err := db.load(); err != nil {
+		if err := db.begin(nil); err != nil {
 			return err
 		}
 	}
@@ -216,9 +252,10 @@ func (t *table) loadMaps() error {
 // ahead reports whether the fold database has folded what no log holds: logs were
 // lost, or put back from a backup.
 func (db *DB) ahead() bool {
+	below := db.machine.Base()
 	for _, w := range *db.writers.list.Load() {
 		tip := db.machine.Tip(w)
-		if tip.IsZero() {
+		if tip.Seq <= below[w] {
 			continue
 		}
 		l := db.logs.get(w)
@@ -240,27 +277,15 @@ func (db *DB) ahead() bool {
 func (db *DB) find() error {
 	db.nextSeq, db.unnamed, db.before = 0, true, sigchain.Link{}
 	now, drift := db.nowMs(), db.o.MaxDrift.Milliseconds()
-	for _, l := range db.logs.all() {
-		w := l.Writer()
-		tip := db.machine.Tip(w)
-		if w == db.own {
-			_, db.nextSeq = l.Bounds()
-		} else if w.Author == db.own.Author && tip.Incarnation > db.before.Incarnation {
-			db.before = tip
+	if l := db.logs.get(db.own); l != nil {
+		_, db.nextSeq = l.Bounds()
+	}
+	for c := range db.machine.Chains {
+		if w := c.Writer; w.Author == db.own.Author && w != db.own && w.Incarnation > db.before.Incarnation {
+			db.before = c.Tip
 		}
-		if tip.IsZero() {
-			continue
-		}
-		last, t := l.Tip()
-		if last.Seq != tip.Seq {
-			e, err := l.Read(tip.Seq)
-			if err != nil {
-				return err
-			}
-			t = e.Time
-		}
-		if !clock.Held(clock.Timestamp(t), now, drift) {
-			db.lastTime = max(db.lastTime, t)
+		if !clock.Held(clock.Timestamp(c.Time), now, drift) {
+			db.lastTime = max(db.lastTime, c.Time)
 		}
 	}
 	db.o.Observe(db.lastTime)

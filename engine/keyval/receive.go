@@ -106,9 +106,9 @@ func (db *DB) keep(e sigchain.Signed, b *batch) (known bool, err error) {
 	if !db.member(e.Author) {
 		return false, ErrStranger
 	}
-	l, err := db.logFor(e, w)
-	if err != nil {
-		return false, err
+	l, known, err := db.logFor(e, w)
+	if err != nil || known {
+		return known, err
 	}
 	err = l.Check(e)
 	switch {
@@ -136,24 +136,43 @@ func (db *DB) keep(e sigchain.Signed, b *batch) (known bool, err error) {
 
 // logFor returns the log that an entry belongs to. It is made by a writer's first
 // entry only.
-func (db *DB) logFor(e sigchain.Signed, w state.Writer) (*authorlog.Log, error) {
+//
+// It begins behind the base. known says that the entry is at or below that.
+func (db *DB) logFor(e sigchain.Signed, w state.Writer) (_ *authorlog.Log, known bool, _ error) {
+	base := db.baseOf(w)
+	if e.Seq <= base.Base.Seq {
+		return nil, true, nil
+	}
 	if l := db.logs.get(w); l != nil {
-		return l, nil
+		return l, false, nil
 	}
 	switch {
 	case w == db.own:
-		return nil, ErrOwn
+		return nil, false, ErrOwn
 	case w.Author == db.own.Author && w.Incarnation > db.own.Incarnation:
-		return nil, fmt.Errorf("%w: %d is greater than this one's %d", ErrOwn, w.Incarnation, db.own.Incarnation)
-	case e.Seq != 1:
-		return nil, sigchain.ErrGap
+		return nil, false, fmt.Errorf("%w: %d is greater than this one's %d", ErrOwn, w.Incarnation, db.own.Incarnation)
+	case e.Seq != base.Base.Seq+1:
+		return nil, false, sigchain.ErrGap
+	case base.Base.Seq > 0 && e.Prev != base.Base:
+		return nil, false, sigchain.ErrForked
 	case db.logs.len() >= db.o.MaxWriters:
-		return nil, ErrWriters
+		return nil, false, ErrWriters
 	}
 	if err := e.Verify(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return db.logs.open(w)
+	l, err := db.logs.openBehind(w, base.Base, base.Time)
+	return l, false, err
+}
+
+// baseOf returns what is folded for good of a writer's chain.
+func (db *DB) baseOf(w state.Writer) fold.Chain {
+	db.mu.RLock()
+	defer db.mu.RUnlock()
+	if db.base == nil {
+		return fold.Chain{}
+	}
+	return db.base.m.Chain(w)
 }
 
 // compare looks at an entry in whose place the log has one. If it is another, that

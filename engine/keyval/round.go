@@ -62,7 +62,8 @@ func (db *DB) gather(g *group) {
 	if db.flying != nil || db.broken != nil || db.changing {
 		return
 	}
-	if len(db.t.dirty) == 0 && g == nil {
+	// Who wants the state gets what is known of the logs with it: that changes without rows, too.
+	if len(db.t.dirty) == 0 && g == nil && (len(db.wanted) == 0 || !db.machine.Changed()) {
 		db.answer(db.wanted, db.t.mapNames(), db.machine.Frontier(), nil)
 		db.wanted = nil
 		return

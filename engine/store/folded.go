@@ -362,11 +362,14 @@ func (f *folded) moveRecords() error {
 // that has left entries.
 func (s *Store) greatestIncarnation(author lattice.AuthorID) (uint64, error) {
 	ws, err := authorlog.List(s.cfg.FS, s.cfg.FS.PathJoin(s.cfg.Dir, "authors"))
-	var most uint64
+	most, berr := keyval.Incarnation(s.cfg.FS, s.cfg.Dir, author) // of those that were pruned
+	if err = errors.Join(err, berr); err != nil {
+		return 0, err
+	}
 	for _, w := range ws {
 		if w.Author == author {
 			most = max(most, w.Incarnation)
 		}
 	}
-	return most, err
+	return most, nil
 }

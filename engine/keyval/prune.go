@@ -1,0 +1,137 @@
+package keyval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/fold"
+	"github.com/lattice-log/lattice/core/roster"
+	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/core/snapshot"
+	"github.com/lattice-log/lattice/core/state"
+	"github.com/lattice-log/lattice/storage/disk"
+)
+
+// Pruned says what a pruning freed.
+type Pruned struct {
+	Base    Kept   // what the state begins from now
+	Entries uint64 // that were dropped
+	Logs    int    // that went as a whole: those of closed incarnations
+	Bytes   int64  // freed in logs
+}
+
+// Prune drops the entries that a kept snapshot covers; the zero id means the newest
+// one. The state and its root stay what they are. What is known to be there stays
+// known: nothing that was deleted comes back. The steps, and what a crash leaves:
+//
+//  1. The snapshot is read from end to end, and must be what this state came from.
+//  2. It becomes the base, durably, in the place of the one before. A crash leaves
+//     logs that hold more than they need; the next start drops it.
+//  3. The fold database notes that it goes with this base. A crash before that
+//     makes it again, from the base and what the logs hold beyond.
+//  4. An entry of this node says what is dropped, and the state root. A crash
+//     before that leaves it unsaid.
+//  5. Logs drop what is at and below the base. A crash: as at 2.
+//
+// Kinds NotFound, Conflict (fold.ErrBase: take another snapshot), Corrupt, Storage.
+func (db *DB) Prune(ctx context.Context, id lattice.Hash) (Pruned, error) {
+	db.snapshots.Lock()
+	defer db.snapshots.Unlock()
+	k, err := db.kept(id)
+	if err != nil {
+		return Pruned{}, err
+	}
+	if k.Base {
+		freed, err := db.dropBelow()
+		freed.Base = k
+		return freed, err
+	}
+	m, err := db.readThrough(k)
+	if err != nil {
+		return Pruned{}, err
+	}
+	if err := db.settleOn(k, m); err != nil {
+		return Pruned{}, err
+	}
+	if err := db.noteBase(k.ID); err != nil {
+		return Pruned{}, err
+	}
+	k.Base = true
+	if err := db.sayPruned(ctx, k, m.Base()); err != nil {
+		return Pruned{}, err
+	}
+	freed, err := db.dropBelow()
+	freed.Base = k
+	return freed, err
+}
+
+// readThrough reads a kept snapshot from end to end.
+func (db *DB) readThrough(k Kept) (*fold.Machine, error) {
+	s, err := openSource(db.o.FS, db.keptPath(k), db.foldConfig())
+	if err != nil {
+		return nil, err
+	}
+	seal, err := s.rows(func(state.Address, state.Row) error { return nil })
+	if err = errors.Join(err, s.close()); err != nil {
+		return nil, fmt.Errorf("snapshot %s: %w", k.ID.Short(), err)
+	}
+	if seal.Sum != k.ID || s.r.Head().Store() != db.store {
+		return nil, fmt.Errorf("%w: it is not the one that its name says", snapshot.ErrDamaged)
+	}
+	return s.m, nil
+}
+
+// settleOn makes a kept snapshot the base.
+func (db *DB) settleOn(k Kept, m *fold.Machine) error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if err := errors.Join(db.readable(), db.broken); err != nil {
+		return err
+	}
+	if db.base != nil {
+		if err := m.Agrees(db.base.m); err != nil {
+			return lattice.E(lattice.Conflict, errors.New("the snapshot is older than what was pruned: take a new one"))
+		}
+	}
+	if db.changing || db.machine.Stale() {
+		return errMoving
+	}
+	if err := db.machine.Agrees(m); err != nil {
+		return err
+	}
+	if err := db.o.FS.Rename(db.keptPath(k), db.basePath()); err != nil {
+		return lattice.E(lattice.Storage, fmt.Errorf("make the snapshot the base: %w", err))
+	}
+	if err := db.machine.Fix(m); err != nil {
+		return err
+	}
+	db.base = &base{k.ID, m}
+	if err := disk.SyncDir(db.o.FS, snapshotsDir(db.o.FS, db.o.Dir)); err != nil {
+		return lattice.E(lattice.Storage, fmt.Errorf("make the snapshot the base: %w", err))
+	}
+	return nil
+}
+
+// sayPruned writes the entry that says what is dropped, if this node may write.
+func (db *DB) sayPruned(ctx context.Context, k Kept, f state.Frontier) error {
+	db.mu.RLock()
+	mute := db.machine.Roster().Member(db.own.Author) < roster.Writer || db.machine.ForkOf(db.own.Author).Seq > 0
+	db.mu.RUnlock()
+	if mute {
+		return nil
+	}
+	p := sigchain.Prune{Root: k.Root, Snapshot: k.ID}
+	for w, seq := range f {
+		p.Frontier = append(p.Frontier, sigchain.Place{Author: w.Author, Incarnation: w.Incarnation, Seq: seq})
+	}
+	slices.SortFunc(p.Frontier, sigchain.Place.Compare)
+	op, err := p.Op()
+	if err != nil {
+		return err
+	}
+	_, err = db.Enter(ctx, op)
+	return err
+}
