@@ -30,6 +30,7 @@ const (
 	MaxScramIterations = 16384
 	maxScramUser       = 1024
 	maxScramSalt       = 1024
+	maxScramSalted     = 1024
 )
 
 // ErrNoCredential means that the user has no credential of that mechanism. Kind NotFound.
@@ -52,7 +53,9 @@ type ScramCredential struct {
 const scramVersion = 1
 
 // NewScramCredential makes a credential of a salted password, as a client sends
-// it. Kind Invalid.
+// it. It is a key of HMACs, which take any length; that it is none that the
+// mechanism makes of a password is not refused, as in Kafka, whose clients send
+// such ones, too. Kind Invalid.
 func NewScramCredential(user string, m ScramMechanism, iterations int32, salt, salted []byte) (ScramCredential, error) {
 	newHash, err := m.hash()
 	if err != nil {
@@ -68,8 +71,8 @@ func NewScramCredential(user string, m ScramMechanism, iterations int32, salt, s
 		return bad("%d iterations: want %d to %d", iterations, MinScramIterations, MaxScramIterations)
 	case len(salt) == 0 || len(salt) > maxScramSalt:
 		return bad("a salt of %d bytes: want 1 to %d", len(salt), maxScramSalt)
-	case len(salted) != newHash().Size():
-		return bad("a salted password of %d bytes: want %d", len(salted), newHash().Size())
+	case len(salted) == 0 || len(salted) > maxScramSalted:
+		return bad("a salted password of %d bytes: want 1 to %d", len(salted), maxScramSalted)
 	}
 	sum := func(what string) []byte {
 		h := hmac.New(newHash, salted)

@@ -47,8 +47,12 @@ func TestScramCredential(t *testing.T) {
 	for name, f := range map[string]func() error{
 		"no name":        func() error { _, err := NewScramCredential("", ScramSHA256, 4096, salt, salted); return err },
 		"few iterations": func() error { _, err := NewScramCredential("u", ScramSHA256, 4095, salt, salted); return err },
-		"another length": func() error { _, err := NewScramCredential("u", ScramSHA512, 4096, salt, salted); return err },
-		"no salt":        func() error { _, err := NewScramCredential("u", ScramSHA256, 4096, nil, salted); return err },
+		"no password":    func() error { _, err := NewScramCredential("u", ScramSHA512, 4096, salt, nil); return err },
+		"much password": func() error {
+			_, err := NewScramCredential("u", ScramSHA512, 4096, salt, make([]byte, 1025))
+			return err
+		},
+		"no salt": func() error { _, err := NewScramCredential("u", ScramSHA256, 4096, nil, salted); return err },
 	} {
 		if err := f(); lattice.KindOf(err) != lattice.Invalid || err == nil {
 			t.Errorf("%s: %v", name, err)

@@ -58,7 +58,7 @@ func TestScramCredentials(t *testing.T) {
 		}
 	}
 	equal(describe(), "")
-	equal(alter(nil, upsert("ann", 1, 8192, 32), upsert("ann", 2, 4096, 64), upsert("bob", 1, 4096, 32)), "ann 0;bob 0;")
+	equal(alter(nil, upsert("ann", 1, 8192, 32), upsert("ann", 2, 4096, 64), upsert("bob", 1, 4096, 18)), "ann 0;bob 0;")
 	equal(describe(), "ann 0 1:8192 2:4096;bob 0 1:4096;")
 	equal(alter(nil, upsert("ann", 1, 4096, 32)), "ann 0;")
 	equal(describe("ann", "eve", "bob", "bob"), fmt.Sprintf("ann 0 1:4096 2:4096;eve %d;bob %d;", kerr.ResourceNotFound.Code, kerr.DuplicateResource.Code))
