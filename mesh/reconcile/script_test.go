@@ -1,0 +1,201 @@
+package reconcile
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/core/state"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what the transcripts in testdata now say")
+
+// TestTranscripts runs the scripts in testdata. A script is commands, each followed
+// by ---- and what it must print; -rewrite writes what it prints.
+//
+//	nodes NAME...                 each is an author; the first founds the store and made the rest writers
+//	write NODE [n=1] [size=10]    entries of its own
+//	connect A B | disconnect A B
+//	settle                        until nothing is under way; prints the messages
+//	quiet                         the same, prints only what is stored and refused
+//	tick DURATION
+//	hold NODE | go NODE           it does not get to its disk | it does again
+//	crash NODE                    it loses what is not durable, and starts again
+//	empty NODE                    it loses its disk but for the beginning of the store
+//	branch NODE of=NAME at=SEQ n=1   it met another history of NAME, from SEQ on
+//	prune NODE log=NAME upto=SEQ  it drops entries
+//	set KEY VALUE                 of the configuration: turn, window
+//	have [NODE...]                logs, entries without effect, root
+func TestTranscripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no transcripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { runTranscript(t, file) })
+	}
+}
+
+func runTranscript(t *testing.T, file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &script{t: t}
+	var out strings.Builder
+	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+	for i := 0; i < len(lines); {
+		line := lines[i]
+		i++
+		if line == "" || strings.HasPrefix(line, "#") {
+			fmt.Fprintln(&out, line)
+			continue
+		}
+		want := ""
+		if i < len(lines) && lines[i] == "----" {
+			for i++; i < len(lines) && lines[i] != ""; i++ {
+				want += lines[i] + "\n"
+			}
+		}
+		got := s.run(line)
+		fmt.Fprintf(&out, "%s\n----\n%s", line, got)
+		if got != want && !*rewrite {
+			t.Errorf("%s: %s\ngot:\n%swant:\n%s", file, line, got, want)
+		}
+	}
+	if *rewrite {
+		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+type script struct {
+	*world
+	t   *testing.T
+	out strings.Builder
+}
+
+func (s *script) run(line string) string {
+	words := strings.Fields(line)
+	named := map[string]string{}
+	var args []string
+	for _, f := range words[1:] {
+		if k, v, ok := strings.Cut(f, "="); ok {
+			named[k] = v
+		} else {
+			args = append(args, f)
+		}
+	}
+	number := func(key string, otherwise int) int {
+		if v, ok := named[key]; ok {
+			n, err := strconv.Atoi(v)
+			if err != nil {
+				s.t.Fatal(line, err)
+			}
+			return n
+		}
+		return otherwise
+	}
+	s.out.Reset()
+	switch words[0] {
+	case "nodes":
+		s.world = newWorld(s.t, args...)
+		s.trace = func(l string) { fmt.Fprintln(&s.out, l) }
+	case "set":
+		n, _ := strconv.Atoi(args[1])
+		old := s.world.config
+		s.world.config = func(c *Config) {
+			if old != nil {
+				old(c)
+			}
+			switch args[0] {
+			case "turn":
+				c.Turn = n
+			case "window":
+				c.Window = n
+			}
+		}
+		for _, n := range s.world.nodes {
+			n.start()
+		}
+	case "write":
+		s.node(args[0]).write(number("n", 1), number("size", 10))
+	case "connect":
+		s.connect(s.node(args[0]), s.node(args[1]))
+	case "disconnect":
+		s.disconnect(s.node(args[0]), s.node(args[1]))
+	case "settle":
+		s.settle()
+	case "quiet":
+		old := s.trace
+		s.trace = func(l string) {
+			if strings.Contains(l, " stores ") || strings.Contains(l, " refuses ") || strings.Contains(l, " drops ") {
+				old(l)
+			}
+		}
+		s.settle()
+		s.trace = old
+	case "tick":
+		d, err := time.ParseDuration(args[0])
+		s.check(err)
+		s.tick(d.Milliseconds())
+	case "hold", "go":
+		s.node(args[0]).hold = words[0] == "hold"
+	case "crash":
+		s.node(args[0]).restart()
+	case "empty":
+		n := s.node(args[0])
+		first := state.Writer{Author: s.genesis.Author, Incarnation: 1}
+		for w := range n.disk.logs {
+			if w != first {
+				delete(n.disk.logs, w)
+			}
+		}
+		n.disk.logs[first] = n.disk.logs[first][:len(s.nodes)]
+		clear(n.disk.notes)
+		n.restart()
+	case "branch":
+		s.branch(s.node(args[0]), named["of"], uint64(number("at", 1)), number("n", 1))
+	case "prune":
+		n := s.node(args[0])
+		n.disk.base[state.Writer{Author: idOf(named["log"]), Incarnation: 1}] = uint64(number("upto", 1))
+		e, err := n.r.Rebase(n.inventory(), n.now)
+		s.check(err)
+		n.do(e)
+	case "have":
+		s.have(args)
+	default:
+		s.t.Fatalf("no command %q", line)
+	}
+	return s.out.String()
+}
+
+// branch gives a node another history of an author, as if it had met a copy of the
+// author's node.
+func (s *script) branch(n *node, of string, at uint64, count int) {
+	w := state.Writer{Author: idOf(of), Incarnation: 1}
+	l := append([]sigchain.Signed(nil), s.node(of).disk.logs[w][:at-1]...)
+	for range count {
+		x := s.after(of, l[len(l)-1], nil, s.put(w, "other", "history"))
+		l = append(l, x)
+	}
+	n.disk.logs[w] = l
+	delete(n.disk.notes, w)
+	n.start()
+}
+
+func (s *script) have(names []string) {
+	for _, n := range s.nodes {
+		if len(names) > 0 && !strings.Contains(" "+strings.Join(names, " ")+" ", " "+n.name+" ") {
+			continue
+		}
+		fmt.Fprintf(&s.out, "%s: %s, void %d, root %s\n", n.name, s.items(n.r.front.items), n.void, n.r.Root().Hash.Short())
+	}
+}
