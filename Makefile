@@ -16,6 +16,7 @@
 # make bench-go     Go benchmarks of the parts
 # make test-clients Redis clients, every Kafka client and Kafka's own tools against a real node; writes docs/protocol/clients.md
 # make test-suites  peers' own test suites against real nodes (SUITES=kgo,sarama; RUN=kgo/tests/TestPing)
+# make test-redis-suite Redis's own tests against real nodes; counts and reasons go into docs/protocol/redis.md
 # make nightly      what takes long
 # make cover        coverage by package, and cover.html
 
@@ -36,7 +37,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TOOLS       := $(CURDIR)/bin/tools
 
-.PHONY: build deps test histories check race race-node crash soak fuzz rewrite gen bench bench-redis bench-short bench-go test-clients test-suites nightly cover clean
+.PHONY: build deps test histories check race race-node crash soak fuzz rewrite gen bench bench-redis bench-short bench-go test-clients test-suites test-redis-suite nightly cover clean
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/lattice ./cmd/lattice
@@ -106,6 +107,10 @@ test-clients: build
 
 test-suites: build
 	RUN='$(RUN)' scripts/test-suites.sh '$(SUITES)'
+
+test-redis-suite: build
+	RUN='$(RUN)' scripts/test-suites.sh redis
+	$(if $(RUN),,$(GO) generate ./front/redis)
 
 nightly: check race race-node test-clients
 	$(MAKE) crash ROUNDS=200

@@ -9,8 +9,8 @@ import (
 
 // Coverage returns docs/protocol/redis.md: what is served, from the table that
 // serves it. differences are the replies that differ from Redis's, as the comparison
-// with a real one knows them.
-func Coverage(differences []string) string {
+// with a real one knows them; suite is the section on Redis's own tests.
+func Coverage(differences []string, suite string) string {
 	var b strings.Builder
 	t := newTable()
 	n := 0
@@ -23,6 +23,9 @@ Made from the table in front/redis by `+"`go generate ./front/redis`"+`; a test 
 of Redis %s. What is not in the table is answered as Redis answers an unknown command.
 
 RESP2 and RESP3 (HELLO 2, HELLO 3), pipelines, inline commands. SELECT 0 to 15 choose the store's maps of those names.
+
+With every change, go-redis, ioredis, redis-py, redis-cli and redis-benchmark run against a node (test/redis), 50 clients write while
+it is killed (test/crash), and replies are compared with a real Redis (front/redis). Redis's own tests are counted at the end of this page.
 `, n, Version)
 	group := ""
 	for _, f := range families() {
@@ -47,12 +50,12 @@ RESP2 and RESP3 (HELLO 2, HELLO 3), pipelines, inline commands. SELECT 0 to 15 c
   it has not happened, and the replies that depended on it are the error.
 - **Transactions.** MULTI/EXEC is one atomic entry. WATCH, NX and XX, and pops are exclusive on one node; between nodes that have not
   met they merge, so both may succeed.
-- **Blocking.** First come, first served, inside the transaction that brought the element. What the API, `+"`lattice kv`"+` or another node
+- **Blocking.** First come, first served, inside the transaction that brought the element. What the API, ` + "`lattice kv`" + ` or another node
   brings is given to who waits right after, in a transaction of its own.
 - **Pub/sub** reaches the clients of this node. **Keyspace events** (` + "`notify-keyspace-events`, classes `Ag$lshzxetdKE`" + `) are sent when the write is durable. Writes
-  of the API, `+"`lattice kv`"+` and other nodes have the events of Redis's commands of the same effect; which command it was is not known: an element
-  that was put into a list is `+"`rpush`"+`, one that was taken out `+"`lrem`"+`. Of those, 16,384 wait; what is beyond is lost, and counted
-  (`+"`lattice_redis_events_lost_total`"+`). They change WATCHed keys as any write does.
+  of the API, ` + "`lattice kv`" + ` and other nodes have the events of Redis's commands of the same effect; which command it was is not known: an element
+  that was put into a list is ` + "`rpush`" + `, one that was taken out ` + "`lrem`" + `. Of those, 16,384 wait; what is beyond is lost, and counted
+  (` + "`lattice_redis_events_lost_total`" + `). They change WATCHed keys as any write does.
 - **Expiry** counts by the node's wall clock. A key that has expired is not seen; it is removed later.
 - **Conflicts.** Where nodes that had not met wrote one key, a plain read returns the winner by the total order of writes; LATTICE.HEADS shows all.
 
@@ -67,7 +70,15 @@ Replies are compared with a real Redis, command by command (front/redis/compare_
 	b.WriteString(`- Orders that Redis leaves open (SMEMBERS, HGETALL, KEYS, SCAN and so on) are the orders of bytes here.
 - Containers' HELP lists what is served here.
 
-## Limits
+`)
+	coverageLimits(&b)
+	b.WriteString("\n" + suite)
+	return b.String()
+}
+
+// coverageLimits writes what clients can make the server spend.
+func coverageLimits(b *strings.Builder) {
+	b.WriteString(`## Limits
 
 | limit | setting | default | beyond it |
 |---|---|---|---|
@@ -90,9 +101,8 @@ Replies are compared with a real Redis, command by command (front/redis/compare_
 		{"nothing asked", "IdleTimeout", "never", "the connection closes (CONFIG SET timeout)"},
 		{"a reply not taken, or a large command not finished", "StallTimeout", d.StallTimeout, "the connection closes"},
 	} {
-		fmt.Fprintf(&b, "| %s | %s | %v | %s |\n", row.what, row.name, row.value, row.beyond)
+		fmt.Fprintf(b, "| %s | %s | %v | %s |\n", row.what, row.name, row.value, row.beyond)
 	}
-	return b.String()
 }
 
 func coverageRow(b *strings.Builder, name string, c command) {

@@ -3,9 +3,10 @@
 //
 // A plain "go test" does not: it only checks that docs/protocol/suites.md is
 // what the recorded results say, and that each test that does not pass has a
-// reason (internal/testkit/verdict). The flag -suites, which
-// scripts/test-suites.sh gives, names the suites to run, or all; that needs their
-// modules from the network, compilers and most of an hour.
+// reason (internal/testkit/verdict). Redis's own suite is shown on the page of its
+// protocol. The flag -suites, which scripts/test-suites.sh gives, names the suites
+// to run, or all; that needs their modules from the network, compilers and most of
+// an hour.
 //
 //	suite_test.go     what a suite is, and which there are
 //	run_test.go       build them, run each test beside a fresh node
@@ -80,7 +81,7 @@ type place struct {
 
 // roster is every suite, in the order of the page.
 func roster() []suite {
-	return []suite{franzGo(), sarama(), kafkaGo(), confluent(), confluent848(), librdkafka(), librdkafka848()}
+	return []suite{franzGo(), sarama(), kafkaGo(), confluent(), confluent848(), librdkafka(), librdkafka848(), redis()}
 }
 
 // selected returns the suites that the flag names, or skips the test.
