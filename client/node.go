@@ -88,7 +88,7 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	l := res.GetListeners()
 	st := Status{
 		Node: res.Node, Version: res.Version, Started: res.GetStarted().AsTime(), Ready: res.Ready, Reasons: res.Reasons,
-		Listeners: Listeners{l.GetKafka(), l.GetRedis(), l.GetHttp(), l.GetP2P(), l.GetSocket()},
+		Listeners: Listeners{l.GetKafka(), l.GetRedis(), l.GetHttp(), append([]string{}, l.GetP2P()...), l.GetSocket()},
 		Stores:    []StoreStatus{},
 	}
 	for _, s := range res.Stores {
