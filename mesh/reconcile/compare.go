@@ -122,6 +122,9 @@ func (r *Replica) learnLog(p *peer, i Item) error {
 	}
 	switch {
 	case n >= end:
+		if mine, ok := r.front.get(i.Key); ok && i.N == end && mine.N == end && mine.ID != i.ID && !mine.ID.IsZero() && !i.ID.IsZero() {
+			r.doubt(l, p, end)
+		}
 	case i.N > n:
 		if !r.admits(w.Author) {
 			if p.strange = append(p.strange, i); len(p.strange) > maxStrange {

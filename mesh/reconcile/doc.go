@@ -83,7 +83,7 @@
 //	      1 fork       author 32          2 log  author 32, incarnation u64
 //	      3 partition  topic 16, partition u32
 //	item  key 41 | n u64 | id 32
-//	      log: the last entry's sequence number and id, zero if it ends before a fork
+//	      log: the sequence number and id of the last entry, of the last before a fork
 //	      fork: incarnation, and the sequence number in the first 8 bytes of id
 //	      partition: how many statements there are, and their digest
 //	bound length u8, key without its trailing zeros; empty: the first key, or past the last

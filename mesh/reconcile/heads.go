@@ -277,8 +277,7 @@ func (r *Replica) Learned(s Statements, nowMs int64) (Effects, error) {
 	return r.done(), err
 }
 
-// spread tells of a partition of which something new is known, and asks for proofs
-// of how its heads are related.
+// spread tells of a partition of which something new is known.
 func (r *Replica) spread(tp lattice.TopicPartition, from *peer) {
 	h, k := r.parts[tp], PartitionKey(tp)
 	if h == nil {
@@ -289,6 +288,11 @@ func (r *Replica) spread(tp lattice.TopicPartition, from *peer) {
 			p.news = append(p.news, k)
 		}
 	}
+	r.prove(tp, h)
+}
+
+// prove asks for proofs of how the heads of a partition are related.
+func (r *Replica) prove(tp lattice.TopicPartition, h *heads) {
 	for i, a := range h.state.Heads {
 		for _, b := range h.state.Heads[i+1:] {
 			from, to := a.Point, b.Point
@@ -307,7 +311,8 @@ func (r *Replica) spread(tp lattice.TopicPartition, from *peer) {
 }
 
 // Prove asks for the proof that one tree of a partition extends another. If it can
-// be made here, it is handed to Learned as a PrefixStatement.
+// be made here, it is handed to Learned as a PrefixStatement; if not, it is asked for
+// again after Config.CompareMs.
 type Prove struct {
 	Partition lattice.TopicPartition
 	From, To  merge.Point

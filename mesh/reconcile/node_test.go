@@ -107,6 +107,20 @@ func (n *node) apply(e fold.Effects) {
 	n.m.Changes()
 }
 
+// judged says what came of all entries.
+func (n *node) judged() string {
+	var b strings.Builder
+	for _, w := range slices.SortedFunc(maps.Keys(n.disk.logs), state.Writer.Compare) {
+		fmt.Fprintf(&b, "%s:", n.logText(w))
+		for _, s := range n.disk.logs[w] {
+			e, err := n.m.Offer(s, n.now)
+			fmt.Fprintf(&b, " %d %s %v %v", s.Seq, s.ID.Short(), e.Status, err)
+		}
+		fmt.Fprintln(&b)
+	}
+	return fmt.Sprintf("void %d\n%s%s", n.void, b.String(), n.rows())
+}
+
 // rows is the node's state as text.
 func (n *node) rows() string {
 	var b bytes.Buffer
@@ -194,6 +208,7 @@ func (n *node) do(e Effects) {
 		}
 		n.trace(fmt.Sprintf("%s refuses %s%s: %s", n.name, who, what, x.Reason))
 	}
+	n.proves = append(n.proves, e.Prove...)
 	for _, s := range e.Snapshots {
 		n.trace(fmt.Sprintf("%s needs a snapshot of %s for %s, which begins at %d there", n.name, n.byID(s.Peer).name, n.logText(s.Log), s.First))
 	}

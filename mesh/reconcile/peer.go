@@ -85,7 +85,7 @@ func (r *Replica) disconnect(id lattice.NodeID) {
 	r.peers = slices.Delete(r.peers, i, i+1)
 	for _, l := range r.logs {
 		if l.search != nil && l.search.peer == p {
-			l.search = nil
+			r.endSearch(l)
 		}
 		if l.source == p {
 			r.unsource(l)

@@ -221,10 +221,10 @@ func (w *world) finish(t *rapid.T, liars map[*node]bool) {
 	w.settle()
 	for _, n := range honest[1:] {
 		if n.r.Root() != honest[0].r.Root() {
-			t.Fatalf("%s and %s differ:\n%s\n%s", honest[0].name, n.name, w.items(honest[0].r.front.items), w.items(n.r.front.items))
+			t.Fatalf("%s and %s differ:\n%s\n%s\n%s", honest[0].name, n.name, w.ids(honest[0].r.front.items), w.ids(n.r.front.items), w.why(liars))
 		}
 		if n.rows() != honest[0].rows() {
-			t.Fatalf("%s and %s have the same logs and another state", honest[0].name, n.name)
+			t.Fatalf("%s and %s have the same logs and another state:\n%s\n%s\n%s", honest[0].name, n.name, w.items(n.r.front.items), honest[0].judged(), n.judged())
 		}
 	}
 	for _, n := range honest {

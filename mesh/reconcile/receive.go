@@ -224,6 +224,7 @@ func (r *Replica) storedEntries(s storing, kept int, err error) {
 // grown spreads that a log has come on durably, by entries from a peer or by its own.
 func (r *Replica) grown(l *log, from *peer) {
 	l.moved = r.now
+	r.cuts = append(r.cuts, l)
 	if !r.front.set(r.item(l)) {
 		return
 	}

@@ -172,8 +172,10 @@ type log struct {
 	epoch   uint32 // counts resets of chain
 	search  *search
 	signed  checked
-	kept    string // the checkpoint that was stored last
-	ask     uint32 // number of the last want
+	cutAt   uint64       // the last place before its author's fork, if the log goes on beyond
+	cutID   lattice.Hash // of the entry there
+	kept    string       // the checkpoint that was stored last
+	ask     uint32       // number of the last want
 }
 
 // Replica is one node's part in keeping a store the same everywhere. Not safe for
@@ -188,11 +190,13 @@ type Replica struct {
 	snapshot Snapshot
 	peers    []*peer // ascending by id
 	todo     []Key   // logs that may need a source
+	cuts     []*log  // whose entry before a fork may have to be looked up
 	bars     map[bar]int64
 	denied   map[lattice.AuthorID]bool // by Admit or the store, until Reconsider
 	banned   map[lattice.NodeID]int64  // peers that are not let in until then
 	asks     uint32
 	paused   int64 // nothing is wanted until then
+	proved   int64
 	swept    int64 // when stalled logs were looked for
 	stores   map[uint64]storing
 	reads    map[uint64]reading
@@ -234,6 +238,7 @@ func (r *Replica) fill(have Inventory) error {
 		l.chain.Tip, l.chain.Time, l.first = h.Tip, h.Time, max(h.First, 1)
 		l.durable = l.chain
 		r.front.set(r.item(l))
+		r.cuts = append(r.cuts, l)
 	}
 	for _, s := range have.Partitions {
 		if err := r.known(s); err != nil {
@@ -258,22 +263,40 @@ func (r *Replica) open(w state.Writer) *log {
 // end returns the last place of a log that can count: that before its author's fork.
 func (r *Replica) end(w state.Writer) uint64 {
 	at, ok := r.forks[w.Author]
-	switch {
-	case !ok || w.Incarnation < at.Incarnation:
+	if !ok || w.Incarnation < at.Incarnation {
 		return 1<<64 - 1
-	case w.Incarnation == at.Incarnation:
-		return at.Seq - 1
 	}
-	return 0
+	base := uint64(0) // what is pruned counts, also if a fork comes to light there
+	if l := r.logs[LogKey(w)]; l != nil {
+		base = l.first - 1
+	}
+	if w.Incarnation == at.Incarnation {
+		return max(at.Seq-1, base)
+	}
+	return base
 }
 
 // item returns what a log is in the frontier.
 func (r *Replica) item(l *log) Item {
 	tip, end := l.durable.Tip, r.end(l.writer)
-	if tip.Seq >= end {
-		return Item{Key: l.key, N: end}
+	switch {
+	case tip.Seq <= end:
+		return Item{l.key, tip.Seq, tip.ID}
+	case l.cutAt == end:
+		return Item{l.key, end, l.cutID}
 	}
-	return Item{l.key, tip.Seq, tip.ID}
+	return Item{Key: l.key, N: end} // until it is looked up
+}
+
+// lookUp reads the ids of the entries before forks, where logs go on beyond.
+func (r *Replica) lookUp() {
+	for _, l := range r.cuts {
+		if end := r.end(l.writer); l.durable.Tip.Seq > end && end > 0 && l.cutAt != end {
+			l.cutAt, l.cutID = end, lattice.Hash{}
+			r.read(reading{log: l, cut: end}, Read{Log: l.writer, After: end - 1, Upto: end, Max: 1})
+		}
+	}
+	r.cuts = nil
 }
 
 // Root returns the replica's frontier in 36 bytes: equal roots mean the same logs.
@@ -286,7 +309,7 @@ func (r *Replica) Rebase(have Inventory, nowMs int64) (Effects, error) {
 	for _, l := range r.logs {
 		l.search = nil
 	}
-	r.stores, r.todo = map[uint64]storing{}, nil // what is on its way to the disk is not counted
+	r.stores, r.todo, r.cuts = map[uint64]storing{}, nil, nil // what is on its way to the disk is not counted
 	if err := r.fill(have); err != nil {
 		return r.done(), err
 	}
@@ -342,6 +365,7 @@ func (r *Replica) done() Effects {
 			r.hangUp(p, TooMuch)
 		}
 	}
+	r.lookUp()
 	r.choose()
 	for _, p := range r.peers {
 		r.flush(p)

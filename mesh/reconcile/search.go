@@ -47,9 +47,14 @@ func (r *Replica) probe(l *log) {
 // unshown ends a search without a proof.
 func (r *Replica) unshown(l *log, reason Reason) {
 	s := l.search
-	l.search = nil
+	r.endSearch(l)
 	r.refuse(s.peer, l.writer, s.at, reason, nil)
 	r.giveUp(l, s.peer, reason)
+}
+
+// endSearch lets the log be wanted again.
+func (r *Replica) endSearch(l *log) {
+	l.search = nil
 	r.todo = append(r.todo, l.key)
 }
 
@@ -104,13 +109,14 @@ func (r *Replica) narrow(l *log) {
 	}
 	switch {
 	case s.found == nil: // at hi they are the same: the peer said what is not so, or has come on
-		l.search = nil
+		r.endSearch(l)
 		r.refuse(s.peer, l.writer, s.at, NotShown, nil)
 		r.giveUp(l, s.peer, NotShown)
 		return
 	case s.hi == s.lo+1:
 		p := s.peer
-		l.search = nil
+		delete(p.has, l.key) // up to there all is here
+		r.endSearch(l)
 		r.keepFork(p, nil, *s.found)
 		return
 	}
@@ -184,8 +190,9 @@ func (r *Replica) cut(at sigchain.Place, from *peer) {
 			continue
 		}
 		r.front.set(r.item(l))
+		r.cuts = append(r.cuts, l)
 		if l.search != nil && l.search.hi > r.end(l.writer) {
-			l.search = nil
+			r.endSearch(l)
 		}
 		if l.source != nil { // it is wanted again, up to the end
 			r.unsource(l)

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
 )
 
@@ -24,6 +25,7 @@ type reading struct {
 	log    *log
 	search *search
 	fork   bool
+	cut    uint64
 	held   int
 }
 
@@ -171,6 +173,8 @@ func (r *Replica) Loaded(got Loaded, nowMs int64) Effects {
 	switch {
 	case x.search != nil:
 		r.mine(x.log, x.search, got)
+	case x.cut != 0:
+		r.lookedUp(x, got)
 	case x.peer.gone:
 	case x.fork:
 		if got.Err == nil && len(got.Entries) == 2 {
@@ -180,6 +184,18 @@ func (r *Replica) Loaded(got Loaded, nowMs int64) Effects {
 		r.loadedFor(x, got)
 	}
 	return r.done()
+}
+
+// lookedUp takes the entry before a fork.
+func (r *Replica) lookedUp(x reading, got Loaded) {
+	l := x.log
+	if got.Err != nil || len(got.Entries) == 0 || r.logs[l.key] != l || l.cutAt != x.cut {
+		return
+	}
+	if e, err := sigchain.Parse(got.Entries[0]); err == nil && e.Seq == x.cut {
+		l.cutID = e.ID
+		r.grown(l, nil)
+	}
 }
 
 func (r *Replica) loadedFor(x reading, got Loaded) {

@@ -48,6 +48,63 @@ func (w *world) items(all []Item) string {
 	return strings.Join(out, " ")
 }
 
+// why says what each node waits for.
+func (w *world) why(liars map[*node]bool) string {
+	var b strings.Builder
+	for _, n := range w.nodes {
+		fmt.Fprintf(&b, "%s, lies: %v\n", n.name, liars[n])
+		for _, k := range n.r.keys() {
+			l := n.r.logs[k]
+			if l.source == nil && l.search == nil && l.chain == l.durable {
+				continue
+			}
+			fmt.Fprintf(&b, "  %s: durable %d, chain %d", n.logText(l.writer), l.durable.Tip.Seq, l.chain.Tip.Seq)
+			if l.source != nil {
+				fmt.Fprintf(&b, ", from %s", w.name(l.source.id))
+			}
+			if l.search != nil {
+				fmt.Fprintf(&b, ", searched at %s, %d", w.name(l.search.peer.id), l.search.at)
+			}
+			fmt.Fprintln(&b)
+		}
+		for x, until := range n.r.bars {
+			fmt.Fprintf(&b, "  %s of %s barred for %d s\n", w.items([]Item{{Key: x.key}}), w.name(x.peer), (until-w.now)/1000)
+		}
+		for _, p := range n.r.peers {
+			fmt.Fprintf(&b, "  peer %s: %d questions, settled %v, granted %d, owed %d, credit %d, held %d, reading %d, ready %d, live %d, bulk %d\n", w.name(p.id), p.questions, p.settled, p.granted, p.owed, p.credit, p.held, p.reading, len(p.ready), len(p.live), len(p.bulk))
+			for _, k := range p.missing() {
+				fmt.Fprintf(&b, "    has %s\n", w.items([]Item{p.has[k]}))
+			}
+			for _, x := range p.serving {
+				if x.after < x.limit() {
+					fmt.Fprintf(&b, "    wants %s behind %d, queued %v, reading %v\n", n.logText(x.log.writer), x.after, x.queued, x.reading)
+				}
+			}
+		}
+	}
+	return b.String()
+}
+
+// missing returns the keys of what a peer has and this replica lacks, ascending.
+func (p *peer) missing() []Key {
+	keys := make([]Key, 0, len(p.has))
+	for k := range p.has {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, Key.compare)
+	return keys
+}
+
+// ids are items with their ids.
+func (w *world) ids(all []Item) string {
+	var out []string
+	for _, i := range all {
+		out = append(out, w.items([]Item{i})+"="+i.ID.Short())
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
 // text is a message for people.
 func (w *world) text(m Message) string {
 	switch m := m.(type) {

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 
@@ -49,6 +50,14 @@ func (r *Replica) Tick(nowMs int64) Effects {
 			for k := range p.has {
 				r.todo = append(r.todo, k)
 			}
+		}
+	}
+	if r.now-r.proved >= r.c.CompareMs {
+		r.proved = r.now
+		tps := slices.SortedFunc(maps.Keys(r.parts), func(a, b lattice.TopicPartition) int { return PartitionKey(a).compare(PartitionKey(b)) })
+		for _, tp := range tps {
+			clear(r.parts[tp].asked)
+			r.prove(tp, r.parts[tp])
 		}
 	}
 	r.stalled()

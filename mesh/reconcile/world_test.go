@@ -38,22 +38,23 @@ type disk struct {
 // and a real fold.
 type node struct {
 	*world
-	name  string
-	key   identity.Key
-	own   state.Writer
-	disk  disk
-	r     *Replica
-	m     *fold.Machine
-	space *state.Space
-	void  int
-	hold  bool // it does not get to its disk
-	store []Store
-	reads []Read
-	grown bool // members may have changed
-	lie   func(to *node, m Message) []Message
-	reach map[*node]bool // connected, as this node sees it
-	inbox map[*node][][]byte
-	drops int
+	name   string
+	key    identity.Key
+	own    state.Writer
+	disk   disk
+	r      *Replica
+	m      *fold.Machine
+	space  *state.Space
+	void   int
+	hold   bool // it does not get to its disk
+	store  []Store
+	reads  []Read
+	grown  bool // members may have changed
+	lie    func(to *node, m Message) []Message
+	reach  map[*node]bool // connected, as this node sees it
+	inbox  map[*node][][]byte
+	drops  int
+	proves []Prove
 }
 
 // world is nodes, and the messages under way between them.
