@@ -343,7 +343,7 @@ func (t *table) present(e *entry) {
 	}
 }
 
-func (t *table) grew(e *entry, n int64) { e.shard.bytes += n }
+func (t *table) grew(e *entry, n int64) { t.weigh(e.shard, n) }
 
 // errFailed stands in for a transaction that panicked.
 var errFailed = lattice.E(lattice.Internal, errors.New("keyval: the transaction did not end"))

@@ -24,7 +24,7 @@ const (
 // newKnown returns what knows that a database is empty, sized for what a log of so
 // many bytes may hold.
 func newKnown(logBytes int64) *known {
-	const operation = 80 // bytes of a log, at least, that make a name
+	const operation = 32 // bytes of a log, at least, that make a name
 	return &known{seed: maphash.MakeSeed(), size: min(max(logBytes/operation*10/8, knownLeast), knownMost) / 64}
 }
 

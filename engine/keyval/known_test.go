@@ -13,7 +13,7 @@ func TestKnown(t *testing.T) {
 		t.Error("nothing known, yet a name is lacking")
 	}
 	for _, n := range []int{1, 1000, 200_000} {
-		k := newKnown(int64(n) * 80)
+		k := newKnown(int64(n) * 32)
 		if !k.lacks([]byte("name 0")) {
 			t.Error("an empty database has something")
 		}

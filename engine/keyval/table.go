@@ -19,7 +19,9 @@ type table struct {
 	db    *kv.DB
 	codec codec
 	seed  maphash.Seed
-	limit int64 // bytes of each shard's share
+	limit int64        // bytes of all that is in the table, about
+	total atomic.Int64 // of all shards' bytes
+	turn  atomic.Uint64
 
 	shards [shardCount]shard
 
@@ -133,7 +135,7 @@ type item struct {
 }
 
 func newTable(db *kv.DB, w *writers, limit int64) *table {
-	t := &table{db: db, codec: codec{w}, seed: maphash.MakeSeed(), limit: limit / shardCount, maps: map[string]*mapInfo{}, round: 1}
+	t := &table{db: db, codec: codec{w}, seed: maphash.MakeSeed(), limit: limit, maps: map[string]*mapInfo{}, round: 1}
 	for i := range t.shards {
 		t.shards[i].keys = map[string]*entry{}
 	}
@@ -323,15 +325,37 @@ func scoreOf(k state.Kind, r state.Row) (state.Score, bool) {
 // when there is too much. The shard is the caller's alone.
 func (t *table) admit(s *shard, it item, size int64) {
 	s.ring = append(s.ring, it)
-	s.bytes += size
-	for tries := 0; s.bytes > t.limit && tries < 8 && len(s.ring) > 1; tries++ {
+	t.weigh(s, size)
+	for tries := 0; t.total.Load() > t.limit && tries < 8; tries++ {
+		// Every other time from another shard, each in turn, because all rows of a
+		// key are in one: a large key takes what others leave. A shard that is small,
+		// or that somebody is in, is passed over.
+		if v := &t.shards[t.turn.Add(1)%shardCount]; tries%2 == 0 && v != s && v.mu.TryLock() {
+			large := v.bytes > t.limit/(4*shardCount)
+			if large {
+				t.forget(v, it)
+			}
+			v.mu.Unlock()
+			if large {
+				continue
+			}
+		}
 		t.forget(s, it)
 	}
+}
+
+// weigh counts what came into a shard, or left it.
+func (t *table) weigh(s *shard, size int64) {
+	s.bytes += size
+	t.total.Add(size)
 }
 
 // forget takes one step of the hand: something clean that was not used since it
 // came by last goes; but not keep, which was only just admitted.
 func (t *table) forget(s *shard, keep item) {
+	if len(s.ring) == 0 {
+		return
+	}
 	s.hand %= len(s.ring)
 	it := s.ring[s.hand]
 	if it == keep || !it.idle() {
@@ -347,12 +371,12 @@ func (t *table) forget(s *shard, keep item) {
 		if r != nil && r.rows[it.s.name] == it.s {
 			delete(r.rows, it.s.name)
 		}
-		s.bytes -= it.s.size()
+		t.weigh(s, -it.s.size())
 		return
 	}
 	delete(s.keys, it.e.inner)
 	it.e.gone = true
-	s.bytes -= it.e.size()
+	t.weigh(s, -it.e.size())
 	s.versions[it.e.slot] = max(s.versions[it.e.slot], it.e.version)
 }
 
