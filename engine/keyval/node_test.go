@@ -13,6 +13,7 @@ import (
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/engine/signedlog"
+	"github.com/lattice-log/lattice/engine/structs"
 	"github.com/lattice-log/lattice/internal/tick"
 	"github.com/lattice-log/lattice/storage/disk"
 	"github.com/lattice-log/lattice/storage/segment"
@@ -230,6 +231,38 @@ func TestOneEntryForManyUpdates(t *testing.T) {
 			if key := fmt.Sprintf("%d/%d", c, i); n.get(key) != key {
 				t.Fatalf("%s is %q", key, n.get(key))
 			}
+		}
+	}
+	n.close()
+}
+
+// TestTooLargeLeavesNothing: an update that is refused for its size leaves nothing
+// that a reader would wait for.
+func TestTooLargeLeavesNothing(t *testing.T) {
+	n := start(t, options(disk.NewMem(), 0, 2, tick.NewManual(testEpoch)))
+	n.set("a", "1")
+	for _, write := range []func(tx *Tx) error{
+		func(tx *Tx) error { return set(tx, "huge", string(make([]byte, MaxUpdate))) },
+		func(tx *Tx) error { _ = set(tx, "huge", string(make([]byte, MaxUpdate))); return nil },
+		func(tx *Tx) error {
+			if err := set(tx, "b", "2"); err != nil {
+				return err
+			}
+			return set(tx, "huge", string(make([]byte, MaxUpdate)))
+		},
+	} {
+		_, _ = n.Update(write)
+		tk, err := n.View(func(tx *Tx) error {
+			return tx.Keys("0", nil, func(key []byte, _ structs.Key) bool {
+				if string(key) != "a" {
+					t.Errorf("there is %q", key)
+				}
+				return true
+			})
+		})
+		n.must(err)
+		if tk != (Ticket{}) {
+			t.Error("a reader waits for what nobody wrote")
 		}
 	}
 	n.close()

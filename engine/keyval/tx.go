@@ -214,14 +214,17 @@ func (tx *Tx) add(enc sigchain.Op, op state.Op) (state.Dot, error) {
 		return state.Dot{}, ErrReadOnly
 	}
 	db := tx.db
+	size := opOverhead + len(enc.Body)
 	if tx.wrote == 0 {
+		if size > MaxUpdate { // before there is a group, which nobody would decide
+			return state.Dot{}, ErrTooLarge
+		}
 		if err := db.openGroup(); err != nil {
 			return state.Dot{}, err
 		}
 		tx.ops, tx.bytes = len(db.building.ops), db.building.bytes
 	}
 	g := db.building
-	size := opOverhead + len(enc.Body)
 	if g.bytes+size-tx.bytes > MaxUpdate {
 		return state.Dot{}, ErrTooLarge
 	}
