@@ -14,7 +14,8 @@
 //     that claims an entry is sent before: a claim that a crash can take back would
 //     let peers stop offering it. What the store refuses is reported by Stored too.
 //  3. Send Effects.Send to each peer in order, whole messages. A connection that
-//     loses or reorders messages must be dropped: Disconnect.
+//     loses or reorders messages, or takes them too slowly for a bounded queue, must
+//     be dropped: Disconnect.
 //  4. Answer each Effects.Read by Loaded, once, in any order. What is read must be
 //     durable. That something was pruned meanwhile is an ordinary answer.
 //  5. Close the connections in Effects.Drop, and that of a peer for which Step

@@ -209,19 +209,30 @@ func (h *heads) join() {
 	}
 }
 
-// statements returns all that others need to come to the same state.
-func (h *heads) statements() []Statement {
-	var out []Statement
+// statements returns all that others need to come to the same state, in parts that
+// fit into messages; grants come first.
+func (h *heads) statements() [][]Statement {
+	var out [][]Statement
+	size := maxControl
+	add := func(k StatementKind, b []byte) {
+		if len(b) > maxControl/2 {
+			return // no message holds it
+		}
+		if size += 5 + len(b); size > maxControl/2 || len(out[len(out)-1]) == maxStates {
+			out, size = append(out, nil), 5+len(b)
+		}
+		out[len(out)-1] = append(out[len(out)-1], Statement{k, b})
+	}
 	for _, t := range h.state.Terms {
-		out = append(out, Statement{StatementGrant, h.grants[t.ID].Bytes()})
+		add(StatementGrant, h.grants[t.ID].Bytes())
 	}
 	for _, n := range h.notes {
-		out = append(out, Statement{StatementHead, n.bytes})
+		add(StatementHead, n.bytes)
 	}
 	for _, p := range h.prefixes {
-		out = append(out, Statement{StatementPrefix, p.bytes})
+		add(StatementPrefix, p.bytes)
 	}
-	return out[:min(len(out), maxStates)]
+	return out
 }
 
 const statementsDomain = "lattice/statements/v1\x00"
@@ -327,7 +338,7 @@ func (r *Replica) statements(p *peer, m Statements) {
 	had := h.item(m.Partition)
 	was := len(h.prefixes)
 	h = h.clone()
-	good := Statements{Partition: m.Partition}
+	good, bad := Statements{Partition: m.Partition}, false
 	for _, s := range m.All {
 		err := h.add(&r.c, m.Partition, s)
 		if err == nil {
@@ -345,6 +356,10 @@ func (r *Replica) statements(p *peer, m Statements) {
 		}
 		r.refuse(p, state.Writer{}, 0, reason, fmt.Errorf("statement about %s: %w", m.Partition, err))
 		r.keepOff(p, k)
+		bad = true
+	}
+	if bad {
+		p.strikes++
 	}
 	if item := h.item(m.Partition); item == had && len(h.prefixes) <= was {
 		return

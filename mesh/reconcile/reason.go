@@ -49,6 +49,16 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason %d", uint8(r))
 }
 
+// wrong reports whether only a peer that breaks the rules gives that reason. Others
+// may come from the network, or from what is known where.
+func wrong(r Reason) bool {
+	switch r {
+	case Forged, Malformed, Oversize, Foreign, Hole, OutOfTime, NotAsked, NotEntitled, Unproven:
+		return true
+	}
+	return false
+}
+
 // reasonOf names what is wrong with an entry.
 func reasonOf(err error) Reason {
 	switch {

@@ -81,6 +81,9 @@ func (r *Replica) giveUp(l *log, p *peer, reason Reason) {
 		r.unsource(l)
 	}
 	r.keepOff(p, l.key)
+	if wrong(reason) {
+		p.strikes++
+	}
 	if !p.gone {
 		r.send(p, Refuse{l.writer, l.chain.Tip.Seq, reason})
 	}

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	lattice "github.com/lattice-log/lattice"
@@ -192,6 +193,7 @@ type Replica struct {
 	todo     []Key   // logs that may need a source
 	cuts     []*log  // whose entry before a fork may have to be looked up
 	bars     map[bar]int64
+	barCount map[lattice.NodeID]int
 	denied   map[lattice.AuthorID]bool // by Admit or the store, until Reconsider
 	banned   map[lattice.NodeID]int64  // peers that are not let in until then
 	asks     uint32
@@ -216,7 +218,7 @@ type bar struct {
 func New(c Config, have Inventory, nowMs int64) (*Replica, error) {
 	c.defaults()
 	r := &Replica{
-		c: c, now: nowMs, bars: map[bar]int64{}, denied: map[lattice.AuthorID]bool{}, banned: map[lattice.NodeID]int64{},
+		c: c, now: nowMs, bars: map[bar]int64{}, barCount: map[lattice.NodeID]int{}, denied: map[lattice.AuthorID]bool{}, banned: map[lattice.NodeID]int64{},
 		stores: map[uint64]storing{}, reads: map[uint64]reading{}, counts: map[Reason]uint64{},
 	}
 	if c.Admit == nil {
@@ -316,7 +318,8 @@ func (r *Replica) Rebase(have Inventory, nowMs int64) (Effects, error) {
 	for _, p := range r.peers {
 		clear(p.has)
 		p.sources, p.wants, p.news = 0, Want{}, nil
-		for k, x := range p.serving {
+		for _, k := range slices.SortedFunc(maps.Keys(p.serving), Key.compare) {
+			x := p.serving[k]
 			if x.log = r.open(k.writer()); x.after+1 < x.log.first {
 				r.stop(p, x)
 				r.send(p, Pruned{x.log.writer, x.log.first, r.snapshot})
@@ -360,7 +363,7 @@ func (r *Replica) Reconsider(nowMs int64) Effects {
 // done makes messages of what has gathered, and returns the effects of the call.
 func (r *Replica) done() Effects {
 	for _, p := range slices.Clone(r.peers) {
-		if p.strikes > maxStrikes || len(r.bars) > maxBars {
+		if p.strikes > maxStrikes || r.barCount[p.id] > r.c.MaxLogs {
 			r.banned[p.id] = r.now + r.c.BarMs
 			r.hangUp(p, TooMuch)
 		}
@@ -392,9 +395,8 @@ func (r *Replica) refuse(p *peer, w state.Writer, seq uint64, reason Reason, err
 }
 
 const (
-	maxStrikes = 256     // refusals, after which a peer is not let in for a while
-	maxBars    = 1 << 16 // of all peers
-	maxStrange = 4096    // logs of strangers that are remembered of a peer
+	maxStrikes = 256  // things that are wrong by themselves, after which a peer is not let in for a while
+	maxStrange = 4096 // logs of strangers that are remembered of a peer
 )
 
 // hangUp ends a session, and tells the peer why.
@@ -406,8 +408,11 @@ func (r *Replica) hangUp(p *peer, reason Reason) {
 
 // keepOff bars a log from being wanted from a peer for a while.
 func (r *Replica) keepOff(p *peer, k Key) {
-	p.strikes++
-	r.bars[bar{p.id, k}] = r.now + r.c.BarMs
+	b := bar{p.id, k}
+	if _, ok := r.bars[b]; !ok {
+		r.barCount[p.id]++
+	}
+	r.bars[b] = r.now + r.c.BarMs
 	delete(p.has, k)
 }
 

@@ -185,8 +185,9 @@ func (r *Replica) cut(at sigchain.Place, from *peer) {
 			p.news = append(p.news, ForkKey(at.Author))
 		}
 	}
-	for _, l := range r.logs {
-		if l.writer.Author != at.Author {
+	for _, k := range r.keys() {
+		l := r.logs[k]
+		if l == nil || l.writer.Author != at.Author {
 			continue
 		}
 		r.front.set(r.item(l))

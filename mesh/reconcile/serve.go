@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"slices"
+
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
@@ -57,6 +59,10 @@ func (r *Replica) want(p *peer, m Want) error {
 			r.ready(p, x)
 		}
 	}
+	over := func(x *serving) bool { return x.over }
+	if len(p.live)+len(p.bulk) > 2*len(p.serving)+64 { // of logs that it wanted again and again
+		p.live, p.bulk = slices.DeleteFunc(p.live, over), slices.DeleteFunc(p.bulk, over)
+	}
 	for _, a := range m.Forks {
 		if at, ok := r.forks[a]; ok {
 			if err := r.charge(p, 4096); err != nil {
@@ -66,8 +72,16 @@ func (r *Replica) want(p *peer, m Want) error {
 		}
 	}
 	for _, tp := range m.Partitions {
-		if h := r.parts[tp]; h != nil {
-			r.send(p, Statements{tp, h.statements()})
+		h := r.parts[tp]
+		if h == nil {
+			continue
+		}
+		for _, part := range h.statements() {
+			m := Statements{tp, part}
+			if err := r.charge(p, len(m.appendTo(nil))); err != nil {
+				return err
+			}
+			r.send(p, m)
 		}
 	}
 	return nil

@@ -42,6 +42,9 @@ func (r *Replica) Tick(nowMs int64) Effects {
 	for b, until := range r.bars {
 		if r.now >= until {
 			delete(r.bars, b)
+			if r.barCount[b.peer]--; r.barCount[b.peer] == 0 {
+				delete(r.barCount, b.peer)
+			}
 		}
 	}
 	if r.paused != 0 && r.now >= r.paused {
@@ -86,7 +89,6 @@ func (r *Replica) stalled() {
 		case more && p.granted > 0 && (r.now-p.heard >= r.c.StallMs || r.elsewhere(l)):
 			r.refuse(p, l.writer, l.chain.Tip.Seq+1, NotShown, nil)
 			r.giveUp(l, p, NotShown)
-			p.strikes-- // it may be the network
 		case !more && r.elsewhere(l):
 			r.send(p, Want{Spans: []Span{{Log: l.writer, After: 1, Upto: 1}}}) // nothing any more
 			r.unsource(l)
