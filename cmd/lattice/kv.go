@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -144,12 +146,16 @@ func newKVGet(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get KEY",
 		Short: "Print what a key holds",
-		Long: `Print what a key holds: a string as it is, of other types a line an item. Where nodes wrote
-apart, that is the winner, and standard error says that the key is in conflict. It also works on the
-directory of a stopped node.`,
+		Long: `Print what a key holds: a string and a line feed, of other types a line an item; with -o raw a
+string as it is. Where nodes wrote apart, that is the winner, and standard error says that the key is in
+conflict. It also works on the directory of a stopped node.`,
+		Example: `  lattice kv get greeting
+  lattice kv get logo -o raw > logo.png`,
 		Args: exactly("KEY"),
 	}
-	m := a.keyFlags(cmd)
+	a.outputChoice(cmd, "text", "json", "raw")
+	a.clientFlags(cmd)
+	m := a.mapFlag(cmd)
 	a.completeFirst(cmd, keyNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		k, err := a.getKey(cmd.Context(), *m, []byte(args[0]))
@@ -160,7 +166,14 @@ directory of a stopped node.`,
 			if k.Conflicted {
 				a.warnf("%s is in conflict; lattice kv heads %s shows all versions", args[0], args[0])
 			}
-			_, err := a.stdout.Write(contentText(k.Content))
+			out := contentText(k.Content)
+			if a.output == "raw" {
+				if k.Type != client.StringKey {
+					return cli.Hint(lattice.E(lattice.Conflict, fmt.Errorf("%s is a %s: only a string can be printed as it is", args[0], k.Type)), "without -o raw it is printed a line an item")
+				}
+				out = k.Value
+			}
+			_, err := a.stdout.Write(out)
 			return err
 		})
 	}
@@ -169,7 +182,7 @@ directory of a stopped node.`,
 
 func (a *app) noKey(err error, key string) error {
 	if lattice.KindOf(err) == lattice.NotFound {
-		return cli.Hint(err, "lattice kv list shows the keys there are, lattice kv history %s what became of it", key)
+		return cli.Hint(err, "lattice kv list shows the keys there are, lattice kv history %s what became of it", shownWord(key))
 	}
 	return err
 }
@@ -247,6 +260,9 @@ func newKVList(a *app) *cobra.Command {
 	cmd.Flags().IntVarP(&limit, "limit", "n", 0, "end after so many keys")
 	cmd.Flags().BoolVarP(&values, "values", "v", false, "what they hold as well")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if limit < 0 {
+			return cli.Usagef("--limit: want 1 or more")
+		}
 		return a.withClient(func(c *client.Client) error {
 			rows := []object{}
 			t := cli.NewTable("KEY", "TYPE", "EXPIRES", "CONFLICT")
@@ -314,6 +330,16 @@ func shownText(b []byte) string {
 		return string(b)
 	}
 	return q
+}
+
+// shownWord is a word in a command that is shown: quoted when a shell would need that.
+func shownWord(s string) string {
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("-_./:@%+=,", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // atMostOne wants one positional argument or none.

@@ -9,8 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,6 +81,8 @@ func newKVImport(a *app) *cobra.Command {
 line with key, type (string, hash, set, zset, list), and value, fields, members or items; expires is
 optional. Names that end in _base64 hold bytes. Keys are written in steps of ` + strconv.Itoa(importKeys) + `, each atomic and durable;
 an error names the line, and what came before it is written. To import twice does no harm.`,
+		Example: `  lattice kv import keys.jsonl
+  echo '{"key":"queue","type":"list","items":[{"item":"first"}]}' | lattice kv import`,
 		Args: atMostOne,
 	}
 	a.clientFlags(cmd)
@@ -169,7 +174,21 @@ type keyLineItem struct {
 	Item64   *string `json:"item_base64"`
 	Member   *string `json:"member"`
 	Member64 *string `json:"member_base64"`
-	Score    string  `json:"score"`
+	Score    score   `json:"score"`
+}
+
+// score is a number, or a text that holds one: JSON has no infinity.
+type score float64
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *score) UnmarshalJSON(b []byte) error {
+	text := strings.Trim(string(b), `"`)
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(f) {
+		return fmt.Errorf("score %s: want a number", b)
+	}
+	*s = score(f)
+	return nil
 }
 
 // decoder reads texts, and remembers the first that is wrong.
@@ -192,12 +211,34 @@ func (d *decoder) bytes(name string, text, b64 *string) []byte {
 	return nil
 }
 
+// lineError says for people what is wrong with a line.
+func lineError(err error) error {
+	var typ *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &typ) && typ.Field == "":
+		return fmt.Errorf("want an object, not %s %s", article(typ.Value), typ.Value)
+	case errors.As(err, &typ) && typ.Type.Kind() == reflect.String:
+		return fmt.Errorf("%s: want a text, not %s %s: put it in quotation marks", typ.Field, article(typ.Value), typ.Value)
+	case errors.As(err, &typ):
+		return fmt.Errorf("%s: not what belongs there (%s)", typ.Field, typ.Value)
+	}
+	return errors.New(strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// article returns the article of a word.
+func article(word string) string {
+	if strings.ContainsRune("aeiou", rune(word[0])) {
+		return "an"
+	}
+	return "a"
+}
+
 func parseKeyLine(text []byte) (client.Key, error) {
 	var l keyLine
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&l); err != nil {
-		return client.Key{}, err
+		return client.Key{}, lineError(err)
 	}
 	if dec.More() {
 		return client.Key{}, errors.New("more than one object on the line")
@@ -221,11 +262,7 @@ func parseKeyLine(text []byte) (client.Key, error) {
 		}
 	case client.SortedSetKey:
 		for _, i := range l.Members {
-			s, err := strconv.ParseFloat(i.Score, 64)
-			if err != nil && d.err == nil {
-				d.err = fmt.Errorf("score: %w", err)
-			}
-			k.Scored = append(k.Scored, client.ScoredItem{Member: d.bytes("member", i.Member, i.Member64), Score: s})
+			k.Scored = append(k.Scored, client.ScoredItem{Member: d.bytes("member", i.Member, i.Member64), Score: float64(i.Score)})
 		}
 	default:
 		d.err = fmt.Errorf("type %q: want string, hash, set, zset or list", l.Type)

@@ -113,6 +113,9 @@ func commandNames(cmd *cobra.Command) []string {
 func flagError(cmd *cobra.Command, err error) error {
 	text := err.Error()
 	name, ok := strings.CutPrefix(text, "unknown flag: --")
+	if short, is := strings.CutPrefix(text, "unknown shorthand flag: '"); is && len(short) > 0 && short[0] >= '0' && short[0] <= '9' {
+		return cli.Hint(cli.Usage(err), "put -- before words that begin with a dash: %s -- ...", cmd.CommandPath())
+	}
 	if !ok {
 		return cli.Usage(err)
 	}
