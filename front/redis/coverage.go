@@ -93,7 +93,7 @@ func coverageLimits(b *strings.Builder) {
 		{"connections of one address", "MaxClientsPerAddress", "the same", "an error, and the connection closes"},
 		{"one argument", "MaxBulkBytes", mib(d.MaxBulkBytes), "protocol error, and the connection closes"},
 		{"arguments of one command", "MaxArgs", d.MaxArgs, "protocol error, and the connection closes"},
-		{"what one transaction writes", "(format)", "16 MiB", "an error; nothing of it happened"},
+		{"what one transaction writes", "(format)", "14 MiB", "an error; nothing of it happened"},
 		{"commands sent and not executed; queued, watched and subscribed", "MaxQueryBytes", mib(d.MaxQueryBytes), "the connection closes; an error"},
 		{"one reply", "MaxReplyBytes", mib(d.MaxReplyBytes), "the connection closes"},
 		{"messages that wait for one connection", "MaxPushBytes", mib(d.MaxPushBytes), "the connection closes"},

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -116,8 +117,35 @@ func TestOverTheEngine(t *testing.T) {
 	c.want(`*["a" "b"]`, "LPOP", "l", "2")
 	c.want(":2", "INCRBY", "n", "2")
 	c.want(`"3.5"`, "INCRBYFLOAT", "n", "1.5")
-	c.begins("-ERR too large for one entry: keyval: ", "SET", "big", strings.Repeat("x", 20<<20))
-	c.want("$null", "GET", "big")
+}
+
+// TestLargerThanAnEntry: keys, values and elements of any length up to what fits an
+// entry, and beyond that an error by name; nothing of it has happened, and others go on.
+func TestLargerThanAnEntry(t *testing.T) {
+	f := newEngineFixture(t, Config{})
+	c := f.dial()
+	fits, large := strings.Repeat("x", 1<<20), strings.Repeat("x", 15<<20)
+	c.want("+OK", "SET", fits, fits)
+	c.want(fmt.Sprintf("%q", fits), "GET", fits)
+	c.want(":1", "DEL", fits)
+	c.want("+OK", "SET", "half", large[:8<<20])
+	before := c.do("DBSIZE")
+	for _, args := range [][]string{
+		{"SET", large, "v"}, {"SET", "k", large}, {"APPEND", "half", large[:8<<20]}, {"SETBIT", "k", "200000000", "1"}, {"HSET", "k", large, "v"},
+		{"HSET", "k", "f", large}, {"RPUSH", "k", "a", large}, {"SADD", "k", large}, {"ZADD", "k", "1", large}, {"MSET", "k", large[:8<<20], "m", large[:8<<20]},
+		{"BITOP", "NOT", large, "half"}, {"RENAME", "half", large}, {"INCR", large},
+	} {
+		c.begins("-ERR too large for one entry: keyval: ", args...)
+		f.dial().want(before, "DBSIZE")
+	}
+	c.want(fmt.Sprintf(":%d", 8<<20), "STRLEN", "half")
+	c.want("+OK", "MULTI")
+	c.want("+QUEUED", "SET", "k", large[:8<<20])
+	c.want("+QUEUED", "SET", "m", large[:8<<20])
+	c.begins("-ERR too large for one entry: command 2 of the transaction: keyval: ", "EXEC")
+	c.want("$null", "GET", "k")
+	c.Close()
+	f.calm()
 }
 
 func TestHeadsAndHistory(t *testing.T) {
