@@ -34,6 +34,9 @@ type stores struct {
 	first  lattice.StoreID
 	engine *tasks // set while the node runs: what runs the stores
 	closed bool
+
+	imports  sync.Mutex
+	received map[lattice.Hash]int64 // of snapshots that come in pieces, bytes here; guarded by imports
 }
 
 // openStores opens every store of the directory, and makes "main" when there is
@@ -47,7 +50,7 @@ func openStores(ctx context.Context, cfg Config, log *slog.Logger) (*stores, err
 	if err != nil {
 		return nil, err
 	}
-	s := &stores{cfg: cfg, key: key, log: log, first: first}
+	s := &stores{cfg: cfg, key: key, log: log, first: first, received: map[lattice.Hash]int64{}}
 	for _, id := range ids {
 		st, err := store.Open(storeConfig(cfg, key, id, log))
 		if err != nil {

@@ -13,8 +13,9 @@ import (
 )
 
 func newStore(a *app) *cobra.Command {
-	return family("store", "Create, list and choose stores",
-		newStoreCreate(a), newStoreList(a), newStoreUse(a), newStoreInfo(a))
+	return family("store", "Create, list, choose, copy and prune stores",
+		newStoreCreate(a), newStoreList(a), newStoreUse(a), newStoreInfo(a),
+		newStoreSnapshot(a), newStorePrune(a), newStoreExport(a), newStoreImport(a))
 }
 
 // storeRow is a store as JSON.

@@ -130,7 +130,7 @@ func (s *segWalk) entryIn(e sigchain.Signed) error {
 		return err
 	}
 	a.chain = next
-	if a.start.Author == s.owner {
+	if a.start.Author == s.node() {
 		s.stamped(e.Time)
 	}
 	return s.foldEntry(e)
@@ -169,7 +169,7 @@ func (s *storeCheck) foldEntry(e sigchain.Signed) error {
 			if err != nil {
 				return err
 			}
-			if store.OfCatalogue(o) {
+			if store.OfCatalogue(o) && !s.below(e) {
 				s.state.Apply(cloned(o), state.Dot{Writer: w, Seq: e.Seq, Index: uint32(i)}, e.Time)
 			}
 		}

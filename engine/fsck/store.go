@@ -28,8 +28,11 @@ type storeCheck struct {
 	moved bool             // topics and offsets are state
 	state state.Space      // what the author logs say of those
 	tips  map[state.Writer]sigchain.Link
-	bound uint64 // of the hybrid clock
-	last  uint64 // greatest timestamp seen that the bound must cover
+	// pruned is what the base covers of each writer; key is the node's, if it is known.
+	pruned map[state.Writer]uint64
+	key    *lattice.AuthorID
+	bound  uint64 // of the hybrid clock
+	last   uint64 // greatest timestamp seen that the bound must cover
 
 	created map[lattice.TopicID]sigchain.CreateTopic // by the entries
 	topics  map[lattice.TopicID]store.TopicRecord
@@ -47,9 +50,10 @@ func (c *checker) checkStore(dir string, key *lattice.AuthorID) error {
 		checker: c, dir: dir, cat: c.fs.PathJoin(dir, "kv"), created: map[lattice.TopicID]sigchain.CreateTopic{},
 		topics: map[lattice.TopicID]store.TopicRecord{}, dropped: map[lattice.TopicID]bool{},
 		named: map[lattice.TopicPartition]bool{}, groups: map[lattice.TopicPartition]int{}, tips: map[state.Writer]sigchain.Link{},
+		pruned: map[state.Writer]uint64{}, key: key,
 	}
 	for _, name := range c.list(dir) {
-		if name != "kv" && name != "topics" && name != "authors" && name != "state" {
+		if name != "kv" && name != "topics" && name != "authors" && name != "state" && name != "forks" && name != "snapshots" {
 			c.note(c.fs.PathJoin(dir, name), "belongs to nothing", "")
 		}
 	}
@@ -60,6 +64,7 @@ func (c *checker) checkStore(dir string, key *lattice.AuthorID) error {
 	}
 	s.db = db
 	s.readCatalogue()
+	s.checkSnapshots()
 	s.checkOwner(key)
 	if err = s.checkAuthors(); err == nil {
 		s.readState()
@@ -166,9 +171,17 @@ func (s *storeCheck) checkOwner(key *lattice.AuthorID) {
 	if name := s.fs.PathBase(s.dir); name != s.id.String() {
 		s.damage(s.dir, "wrong store id", "the genesis entry makes it %s", s.id)
 	}
-	if key != nil && *key != s.owner {
+	if key != nil && *key != s.owner && len(s.pruned) == 0 { // a snapshot may be another's
 		s.damage(s.fs.PathJoin(s.root, "identity.key"), "not the store's key", "the store was made by %s, this is %s", s.owner, *key)
 	}
+}
+
+// node is who writes here: the node's key, or else the store's owner.
+func (s *storeCheck) node() lattice.AuthorID {
+	if s.key != nil {
+		return *s.key
+	}
+	return s.owner
 }
 
 // checkTopics checks every topic's record and partitions, and what belongs to none.
@@ -211,6 +224,10 @@ func (s *storeCheck) checkTopic(t store.TopicRecord) {
 		return
 	}
 	ct, known := s.created[t.ID]
+	if err == nil && !known && s.below(e) {
+		_, ct, err = sigchain.TopicID(e)
+		known = err == nil
+	}
 	switch {
 	case id != t.ID:
 		bad("its entry creates %s", id)

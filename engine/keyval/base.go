@@ -173,10 +173,15 @@ func (db *DB) openBase() error {
 		sum, err = sumOf(db.o.FS, db.basePath())
 	}
 	if err != nil {
-		return lattice.E(lattice.Storage, fmt.Errorf("the snapshot %s, below which entries were pruned, cannot be read: put it back from a backup: %w", db.basePath(), err))
+		return badBase(db.basePath(), err)
 	}
 	db.base = &base{sum, s.m}
 	return nil
+}
+
+// badBase says that a base cannot be read.
+func badBase(path string, err error) error {
+	return lattice.E(lattice.Storage, fmt.Errorf("the snapshot %s, below which entries were pruned, cannot be read: put it back from a backup: %w", path, err))
 }
 
 // checkBase reads the base from end to end, before what was made of it is dropped.
@@ -410,18 +415,18 @@ func Incarnation(fs disk.FS, dir string, author lattice.AuthorID) (uint64, error
 		return 0, nil
 	}
 	if err != nil {
-		return 0, lattice.E(lattice.Storage, fmt.Errorf("open the base: %w", err))
+		return 0, badBase(BasePath(fs, dir), err)
 	}
 	defer func() { _ = f.Close() }()
 	r, err := snapshot.NewReader(bufio.NewReaderSize(f, 1<<20))
 	if err != nil {
-		return 0, lattice.E(lattice.Storage, fmt.Errorf("read the base: %w", err))
+		return 0, badBase(BasePath(fs, dir), err)
 	}
 	var most uint64
 	for {
 		it, err := r.Next()
 		if err != nil && !errors.Is(err, io.EOF) {
-			return 0, lattice.E(lattice.Storage, fmt.Errorf("read the base: %w", err))
+			return 0, badBase(BasePath(fs, dir), err)
 		}
 		if it.Kind != snapshot.KindFrontier {
 			return most, nil

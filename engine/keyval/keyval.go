@@ -2,7 +2,8 @@
 // folded into keys with heads, written by transactions.
 //
 //	<store>/authors/<author>/<incarnation>/   what is true (engine/authorlog)
-//	<store>/state/                            the fold of it (storage/kv): may be
+//	<store>/snapshots/base                    what was pruned of it came to
+//	<store>/state/                            the fold of both (storage/kv): may be
 //	                                          deleted, and is then made again
 //
 // # Life of a write
@@ -48,6 +49,7 @@
 //	"s" uv length of inner, inner, score 8, member  empty; a sorted set by score
 //	"x" at u64 (sign flipped), inner     empty; keys by when they expire
 //	"t" place                            node of the state tree (core/trie)
+//	"B"                                  sum of the base that this was made from, 32
 //	"T"                                  how far that is: writer number uv, seq uv, each
 //
 //	key:   flags u8: 1 register here, 2 register apart (as a row), 4 expiry, 8 subs

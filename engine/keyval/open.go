@@ -120,7 +120,7 @@ func (db *DB) openState() error {
 		return err
 	}
 	if err != nil || !fits {
-		db.o.Logger.Warn("making the state again from the logs", "store", db.store.Short(), "err", err)
+		db.o.Logger.Warn("making the state again from the logs and the snapshot below them", "store", db.store.Short(), "err", err)
 		if err := db.checkBase(); err != nil {
 			return err
 		}

@@ -135,3 +135,32 @@ func (db *DB) sayPruned(ctx context.Context, k Kept, f state.Frontier) error {
 	_, err = db.Enter(ctx, op)
 	return err
 }
+
+// Told is what a snapshot says, as far as it can be read.
+type Told struct {
+	Head   snapshot.Head
+	Seal   snapshot.Seal
+	Chains []fold.Chain
+}
+
+// ReadThrough reads a snapshot from end to end and yields its rows. It checks all
+// that Verify does, but for whether the rows come to the root, and writes nothing.
+func ReadThrough(fs disk.FS, path string, yield func(state.Address, state.Row) error) (Told, error) {
+	s, err := openSource(fs, path, fold.Config{Entry: func(sigchain.Place) (sigchain.Signed, bool, error) {
+		return sigchain.Signed{}, false, nil
+	}})
+	if err != nil {
+		return Told{}, err
+	}
+	t := Told{Head: s.r.Head()}
+	for c := range s.m.Chains {
+		t.Chains = append(t.Chains, c)
+	}
+	t.Seal, err = s.rows(func(a state.Address, r state.Row) error {
+		if err := r.Check(a); err != nil {
+			return fmt.Errorf("%w: key %.64q: %w", snapshot.ErrDamaged, a.Key, err)
+		}
+		return yield(a, r)
+	})
+	return t, errors.Join(err, s.close())
+}

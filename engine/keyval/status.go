@@ -2,6 +2,7 @@ package keyval
 
 import (
 	"github.com/lattice-log/lattice/core/fold"
+	"github.com/lattice-log/lattice/core/roster"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/engine/authorlog"
 	"github.com/lattice-log/lattice/engine/signedlog"
@@ -73,4 +74,11 @@ func (db *DB) Status() Status {
 	s.Waiting += inMemory - s.Held
 	s.Equivocations = len(forked)
 	return s
+}
+
+// Role returns what this node may do in the store, as far as is folded here.
+func (db *DB) Role() roster.Role {
+	db.mu.RLock()
+	defer db.mu.RUnlock()
+	return db.machine.Roster().Member(db.own.Author)
 }

@@ -11,8 +11,11 @@ import (
 // OfCatalogue reports whether an operation changes what the catalogue keeps as state.
 func OfCatalogue(op state.Op) bool {
 	m, _ := op.Target()
-	return m == topicsMap || m == offsetsMap
+	return OfCatalogueMap(m)
 }
+
+// OfCatalogueMap reports whether the catalogue keeps something in a map.
+func OfCatalogueMap(m string) bool { return m == topicsMap || m == offsetsMap }
 
 // FoldedTopics returns the topics of a state. Kind Corrupt.
 func FoldedTopics(s *state.Space) ([]TopicRecord, error) {

@@ -48,7 +48,12 @@ func (s *Store) makeDirs(id lattice.TopicID, from, to int32) error {
 }
 
 // openTopics opens every partition of every topic.
+//
+// Those of a store that another node made are led there, so none are opened here.
 func (s *Store) openTopics() error {
+	if !s.leads() {
+		return nil
+	}
 	var recs []TopicRecord
 	if err := s.cat.Topics(func(t TopicRecord) error { recs = append(recs, t); return nil }); err != nil {
 		return err

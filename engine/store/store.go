@@ -5,6 +5,7 @@
 // On disk a store is one directory:
 //
 //	kv/                                 the catalogue (docs/format/catalogue.md)
+//	authors/, snapshots/, forks/, state/    its keys (engine/keyval)
 //	topics/<topic id>/<partition>/      one signed log
 //
 // Open recovers everything; Run does the background work until its context ends;
@@ -299,7 +300,7 @@ func (s *Store) loadEntries(records *local) error {
 	if first == nil {
 		return lattice.E(lattice.NotFound, errors.New("no genesis entry: this is no store"))
 	}
-	if first.Author != me {
+	if first.Author != me && !s.imported() {
 		return lattice.E(lattice.Denied, fmt.Errorf("the store was made by %s, this node is %s", first.Author.Short(), me.Short()))
 	}
 	if s.stamps, err = newStamps(s.cfg.Clock, records, chain.Time); err != nil {

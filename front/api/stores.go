@@ -7,6 +7,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/engine/keyval"
 	"github.com/lattice-log/lattice/engine/store"
 	pb "github.com/lattice-log/lattice/proto/lattice/v1"
 )
@@ -19,6 +20,18 @@ type Stores interface {
 	Create(ctx context.Context, name string) (*store.Store, error)
 	// Use makes a store the default.
 	Use(s *store.Store) error
+	// Import takes bytes of a snapshot of size bytes, which belong at offset, and
+	// returns how many are here. With all of them it joins the snapshot with its
+	// store, or makes that. Bytes that belong elsewhere are not taken. Kinds are those
+	// of keyval.DB.Import.
+	Import(ctx context.Context, id lattice.Hash, size, offset int64, b []byte) (received int64, done *Imported, err error)
+}
+
+// Imported is what an import brought, and to which store.
+type Imported struct {
+	keyval.Imported
+	Store *store.Store
+	Made  bool // it was not here before
 }
 
 // Fixed are stores to which none can be added. The first is the default.
@@ -34,6 +47,11 @@ func (Fixed) Create(context.Context, string) (*store.Store, error) { return nil,
 
 // Use refuses: Kind Unsupported.
 func (Fixed) Use(*store.Store) error { return errFixed }
+
+// Import refuses: Kind Unsupported.
+func (Fixed) Import(context.Context, lattice.Hash, int64, int64, []byte) (int64, *Imported, error) {
+	return 0, nil, errFixed
+}
 
 // store finds a store by id or name; empty means the default. It makes none.
 func (a *api) store(name string) (*store.Store, error) {

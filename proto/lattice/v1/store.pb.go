@@ -480,6 +480,717 @@ func (x *StoreServiceUseResponse) GetStore() *Store {
 	return nil
 }
 
+// Snapshot is a snapshot of a store's state on the node.
+type Snapshot struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Stands for all of its content, in hex.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Not set for the one below which entries were pruned.
+	Taken *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=taken,proto3" json:"taken,omitempty"`
+	Bytes int64                  `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Of the state in it, in hex.
+	Root string `protobuf:"bytes,4,opt,name=root,proto3" json:"root,omitempty"`
+	// Entries below it were pruned: the state begins from it.
+	Base          bool `protobuf:"varint,5,opt,name=base,proto3" json:"base,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Snapshot) Reset() {
+	*x = Snapshot{}
+	mi := &file_lattice_v1_store_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Snapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Snapshot) ProtoMessage() {}
+
+func (x *Snapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
+func (*Snapshot) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Snapshot) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Snapshot) GetTaken() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Taken
+	}
+	return nil
+}
+
+func (x *Snapshot) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Snapshot) GetRoot() string {
+	if x != nil {
+		return x.Root
+	}
+	return ""
+}
+
+func (x *Snapshot) GetBase() bool {
+	if x != nil {
+		return x.Base
+	}
+	return false
+}
+
+type StoreServiceSnapshotsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceSnapshotsRequest) Reset() {
+	*x = StoreServiceSnapshotsRequest{}
+	mi := &file_lattice_v1_store_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceSnapshotsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceSnapshotsRequest) ProtoMessage() {}
+
+func (x *StoreServiceSnapshotsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceSnapshotsRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceSnapshotsRequest) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *StoreServiceSnapshotsRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+type StoreServiceSnapshotsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The oldest first.
+	Snapshots     []*Snapshot `protobuf:"bytes,1,rep,name=snapshots,proto3" json:"snapshots,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceSnapshotsResponse) Reset() {
+	*x = StoreServiceSnapshotsResponse{}
+	mi := &file_lattice_v1_store_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceSnapshotsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceSnapshotsResponse) ProtoMessage() {}
+
+func (x *StoreServiceSnapshotsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceSnapshotsResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceSnapshotsResponse) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *StoreServiceSnapshotsResponse) GetSnapshots() []*Snapshot {
+	if x != nil {
+		return x.Snapshots
+	}
+	return nil
+}
+
+type StoreServiceSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceSnapshotRequest) Reset() {
+	*x = StoreServiceSnapshotRequest{}
+	mi := &file_lattice_v1_store_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceSnapshotRequest) ProtoMessage() {}
+
+func (x *StoreServiceSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *StoreServiceSnapshotRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+type StoreServiceSnapshotResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Snapshot      *Snapshot              `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceSnapshotResponse) Reset() {
+	*x = StoreServiceSnapshotResponse{}
+	mi := &file_lattice_v1_store_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceSnapshotResponse) ProtoMessage() {}
+
+func (x *StoreServiceSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *StoreServiceSnapshotResponse) GetSnapshot() *Snapshot {
+	if x != nil {
+		return x.Snapshot
+	}
+	return nil
+}
+
+type StoreServicePruneRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Store string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	// Of a kept snapshot; empty: one is taken now.
+	Snapshot      string `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServicePruneRequest) Reset() {
+	*x = StoreServicePruneRequest{}
+	mi := &file_lattice_v1_store_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServicePruneRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServicePruneRequest) ProtoMessage() {}
+
+func (x *StoreServicePruneRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServicePruneRequest.ProtoReflect.Descriptor instead.
+func (*StoreServicePruneRequest) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *StoreServicePruneRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *StoreServicePruneRequest) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+type StoreServicePruneResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the state begins from now.
+	Base *Snapshot `protobuf:"bytes,1,opt,name=base,proto3" json:"base,omitempty"`
+	// Entries that were dropped.
+	Entries uint64 `protobuf:"varint,2,opt,name=entries,proto3" json:"entries,omitempty"`
+	// Logs of closed incarnations that went as a whole.
+	Logs int32 `protobuf:"varint,3,opt,name=logs,proto3" json:"logs,omitempty"`
+	// Freed in logs.
+	Bytes         int64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServicePruneResponse) Reset() {
+	*x = StoreServicePruneResponse{}
+	mi := &file_lattice_v1_store_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServicePruneResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServicePruneResponse) ProtoMessage() {}
+
+func (x *StoreServicePruneResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServicePruneResponse.ProtoReflect.Descriptor instead.
+func (*StoreServicePruneResponse) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *StoreServicePruneResponse) GetBase() *Snapshot {
+	if x != nil {
+		return x.Base
+	}
+	return nil
+}
+
+func (x *StoreServicePruneResponse) GetEntries() uint64 {
+	if x != nil {
+		return x.Entries
+	}
+	return 0
+}
+
+func (x *StoreServicePruneResponse) GetLogs() int32 {
+	if x != nil {
+		return x.Logs
+	}
+	return 0
+}
+
+func (x *StoreServicePruneResponse) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+type StoreServiceExportRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	Snapshot      string                 `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	Offset        int64                  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceExportRequest) Reset() {
+	*x = StoreServiceExportRequest{}
+	mi := &file_lattice_v1_store_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceExportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceExportRequest) ProtoMessage() {}
+
+func (x *StoreServiceExportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceExportRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceExportRequest) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *StoreServiceExportRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *StoreServiceExportRequest) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+func (x *StoreServiceExportRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+type StoreServiceExportResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: there are no more.
+	Data          []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceExportResponse) Reset() {
+	*x = StoreServiceExportResponse{}
+	mi := &file_lattice_v1_store_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceExportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceExportResponse) ProtoMessage() {}
+
+func (x *StoreServiceExportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceExportResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceExportResponse) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *StoreServiceExportResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type StoreServiceImportRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the snapshot, and how many bytes it has.
+	Snapshot string `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	Size     int64  `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	// Where data belongs. If that is not where the node is, data is not taken.
+	Offset        int64  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	Data          []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceImportRequest) Reset() {
+	*x = StoreServiceImportRequest{}
+	mi := &file_lattice_v1_store_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceImportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceImportRequest) ProtoMessage() {}
+
+func (x *StoreServiceImportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceImportRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceImportRequest) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *StoreServiceImportRequest) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+func (x *StoreServiceImportRequest) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *StoreServiceImportRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *StoreServiceImportRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type StoreServiceImportResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many bytes of it the node has.
+	Received int64 `protobuf:"varint,1,opt,name=received,proto3" json:"received,omitempty"`
+	// Set when all was received, checked and joined.
+	Imported      *Imported `protobuf:"bytes,2,opt,name=imported,proto3" json:"imported,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceImportResponse) Reset() {
+	*x = StoreServiceImportResponse{}
+	mi := &file_lattice_v1_store_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceImportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceImportResponse) ProtoMessage() {}
+
+func (x *StoreServiceImportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceImportResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceImportResponse) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *StoreServiceImportResponse) GetReceived() int64 {
+	if x != nil {
+		return x.Received
+	}
+	return 0
+}
+
+func (x *StoreServiceImportResponse) GetImported() *Imported {
+	if x != nil {
+		return x.Imported
+	}
+	return nil
+}
+
+// Imported says what an import brought.
+type Imported struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Store *Store                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	// The store was not on the node before.
+	Made bool `protobuf:"varint,2,opt,name=made,proto3" json:"made,omitempty"`
+	// Something in the snapshot was not in the store.
+	Changed bool `protobuf:"varint,3,opt,name=changed,proto3" json:"changed,omitempty"`
+	// Entries that were not here.
+	Entries uint64 `protobuf:"varint,4,opt,name=entries,proto3" json:"entries,omitempty"`
+	// Rows in the snapshot.
+	Rows uint64 `protobuf:"varint,5,opt,name=rows,proto3" json:"rows,omitempty"`
+	// Public key of the node that signed it, in hex.
+	Signer string `protobuf:"bytes,6,opt,name=signer,proto3" json:"signer,omitempty"`
+	// What this node may do in the store: none, reader, writer, admin, owner.
+	Role          string `protobuf:"bytes,7,opt,name=role,proto3" json:"role,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Imported) Reset() {
+	*x = Imported{}
+	mi := &file_lattice_v1_store_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Imported) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Imported) ProtoMessage() {}
+
+func (x *Imported) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Imported.ProtoReflect.Descriptor instead.
+func (*Imported) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Imported) GetStore() *Store {
+	if x != nil {
+		return x.Store
+	}
+	return nil
+}
+
+func (x *Imported) GetMade() bool {
+	if x != nil {
+		return x.Made
+	}
+	return false
+}
+
+func (x *Imported) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+func (x *Imported) GetEntries() uint64 {
+	if x != nil {
+		return x.Entries
+	}
+	return 0
+}
+
+func (x *Imported) GetRows() uint64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *Imported) GetSigner() string {
+	if x != nil {
+		return x.Signer
+	}
+	return ""
+}
+
+func (x *Imported) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
 var File_lattice_v1_store_proto protoreflect.FileDescriptor
 
 const file_lattice_v1_store_proto_rawDesc = "" +
@@ -512,12 +1223,61 @@ const file_lattice_v1_store_proto_rawDesc = "" +
 	"\x16StoreServiceUseRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\"B\n" +
 	"\x17StoreServiceUseResponse\x12'\n" +
-	"\x05store\x18\x01 \x01(\v2\x11.lattice.v1.StoreR\x05store2\xe7\x02\n" +
+	"\x05store\x18\x01 \x01(\v2\x11.lattice.v1.StoreR\x05store\"\x8a\x01\n" +
+	"\bSnapshot\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
+	"\x05taken\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05taken\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\x12\x12\n" +
+	"\x04root\x18\x04 \x01(\tR\x04root\x12\x12\n" +
+	"\x04base\x18\x05 \x01(\bR\x04base\"4\n" +
+	"\x1cStoreServiceSnapshotsRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\"S\n" +
+	"\x1dStoreServiceSnapshotsResponse\x122\n" +
+	"\tsnapshots\x18\x01 \x03(\v2\x14.lattice.v1.SnapshotR\tsnapshots\"3\n" +
+	"\x1bStoreServiceSnapshotRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\"P\n" +
+	"\x1cStoreServiceSnapshotResponse\x120\n" +
+	"\bsnapshot\x18\x01 \x01(\v2\x14.lattice.v1.SnapshotR\bsnapshot\"L\n" +
+	"\x18StoreServicePruneRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x1a\n" +
+	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\"\x89\x01\n" +
+	"\x19StoreServicePruneResponse\x12(\n" +
+	"\x04base\x18\x01 \x01(\v2\x14.lattice.v1.SnapshotR\x04base\x12\x18\n" +
+	"\aentries\x18\x02 \x01(\x04R\aentries\x12\x12\n" +
+	"\x04logs\x18\x03 \x01(\x05R\x04logs\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"e\n" +
+	"\x19StoreServiceExportRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x1a\n" +
+	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\"0\n" +
+	"\x1aStoreServiceExportResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"w\n" +
+	"\x19StoreServiceImportRequest\x12\x1a\n" +
+	"\bsnapshot\x18\x01 \x01(\tR\bsnapshot\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\"j\n" +
+	"\x1aStoreServiceImportResponse\x12\x1a\n" +
+	"\breceived\x18\x01 \x01(\x03R\breceived\x120\n" +
+	"\bimported\x18\x02 \x01(\v2\x14.lattice.v1.ImportedR\bimported\"\xbb\x01\n" +
+	"\bImported\x12'\n" +
+	"\x05store\x18\x01 \x01(\v2\x11.lattice.v1.StoreR\x05store\x12\x12\n" +
+	"\x04made\x18\x02 \x01(\bR\x04made\x12\x18\n" +
+	"\achanged\x18\x03 \x01(\bR\achanged\x12\x18\n" +
+	"\aentries\x18\x04 \x01(\x04R\aentries\x12\x12\n" +
+	"\x04rows\x18\x05 \x01(\x04R\x04rows\x12\x16\n" +
+	"\x06signer\x18\x06 \x01(\tR\x06signer\x12\x12\n" +
+	"\x04role\x18\a \x01(\tR\x04role2\xba\x06\n" +
 	"\fStoreService\x12V\n" +
 	"\x04List\x12#.lattice.v1.StoreServiceListRequest\x1a$.lattice.v1.StoreServiceListResponse\"\x03\x90\x02\x01\x12V\n" +
 	"\x04Info\x12#.lattice.v1.StoreServiceInfoRequest\x1a$.lattice.v1.StoreServiceInfoResponse\"\x03\x90\x02\x01\x12W\n" +
 	"\x06Create\x12%.lattice.v1.StoreServiceCreateRequest\x1a&.lattice.v1.StoreServiceCreateResponse\x12N\n" +
-	"\x03Use\x12\".lattice.v1.StoreServiceUseRequest\x1a#.lattice.v1.StoreServiceUseResponseB;Z9github.com/lattice-log/lattice/proto/lattice/v1;latticev1b\x06proto3"
+	"\x03Use\x12\".lattice.v1.StoreServiceUseRequest\x1a#.lattice.v1.StoreServiceUseResponse\x12e\n" +
+	"\tSnapshots\x12(.lattice.v1.StoreServiceSnapshotsRequest\x1a).lattice.v1.StoreServiceSnapshotsResponse\"\x03\x90\x02\x01\x12]\n" +
+	"\bSnapshot\x12'.lattice.v1.StoreServiceSnapshotRequest\x1a(.lattice.v1.StoreServiceSnapshotResponse\x12T\n" +
+	"\x05Prune\x12$.lattice.v1.StoreServicePruneRequest\x1a%.lattice.v1.StoreServicePruneResponse\x12\\\n" +
+	"\x06Export\x12%.lattice.v1.StoreServiceExportRequest\x1a&.lattice.v1.StoreServiceExportResponse\"\x03\x90\x02\x01\x12W\n" +
+	"\x06Import\x12%.lattice.v1.StoreServiceImportRequest\x1a&.lattice.v1.StoreServiceImportResponseB;Z9github.com/lattice-log/lattice/proto/lattice/v1;latticev1b\x06proto3"
 
 var (
 	file_lattice_v1_store_proto_rawDescOnce sync.Once
@@ -531,38 +1291,66 @@ func file_lattice_v1_store_proto_rawDescGZIP() []byte {
 	return file_lattice_v1_store_proto_rawDescData
 }
 
-var file_lattice_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_lattice_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_lattice_v1_store_proto_goTypes = []any{
-	(*Store)(nil),                      // 0: lattice.v1.Store
-	(*StoreServiceListRequest)(nil),    // 1: lattice.v1.StoreServiceListRequest
-	(*StoreServiceListResponse)(nil),   // 2: lattice.v1.StoreServiceListResponse
-	(*StoreServiceInfoRequest)(nil),    // 3: lattice.v1.StoreServiceInfoRequest
-	(*StoreServiceInfoResponse)(nil),   // 4: lattice.v1.StoreServiceInfoResponse
-	(*StoreServiceCreateRequest)(nil),  // 5: lattice.v1.StoreServiceCreateRequest
-	(*StoreServiceCreateResponse)(nil), // 6: lattice.v1.StoreServiceCreateResponse
-	(*StoreServiceUseRequest)(nil),     // 7: lattice.v1.StoreServiceUseRequest
-	(*StoreServiceUseResponse)(nil),    // 8: lattice.v1.StoreServiceUseResponse
-	(*timestamppb.Timestamp)(nil),      // 9: google.protobuf.Timestamp
+	(*Store)(nil),                         // 0: lattice.v1.Store
+	(*StoreServiceListRequest)(nil),       // 1: lattice.v1.StoreServiceListRequest
+	(*StoreServiceListResponse)(nil),      // 2: lattice.v1.StoreServiceListResponse
+	(*StoreServiceInfoRequest)(nil),       // 3: lattice.v1.StoreServiceInfoRequest
+	(*StoreServiceInfoResponse)(nil),      // 4: lattice.v1.StoreServiceInfoResponse
+	(*StoreServiceCreateRequest)(nil),     // 5: lattice.v1.StoreServiceCreateRequest
+	(*StoreServiceCreateResponse)(nil),    // 6: lattice.v1.StoreServiceCreateResponse
+	(*StoreServiceUseRequest)(nil),        // 7: lattice.v1.StoreServiceUseRequest
+	(*StoreServiceUseResponse)(nil),       // 8: lattice.v1.StoreServiceUseResponse
+	(*Snapshot)(nil),                      // 9: lattice.v1.Snapshot
+	(*StoreServiceSnapshotsRequest)(nil),  // 10: lattice.v1.StoreServiceSnapshotsRequest
+	(*StoreServiceSnapshotsResponse)(nil), // 11: lattice.v1.StoreServiceSnapshotsResponse
+	(*StoreServiceSnapshotRequest)(nil),   // 12: lattice.v1.StoreServiceSnapshotRequest
+	(*StoreServiceSnapshotResponse)(nil),  // 13: lattice.v1.StoreServiceSnapshotResponse
+	(*StoreServicePruneRequest)(nil),      // 14: lattice.v1.StoreServicePruneRequest
+	(*StoreServicePruneResponse)(nil),     // 15: lattice.v1.StoreServicePruneResponse
+	(*StoreServiceExportRequest)(nil),     // 16: lattice.v1.StoreServiceExportRequest
+	(*StoreServiceExportResponse)(nil),    // 17: lattice.v1.StoreServiceExportResponse
+	(*StoreServiceImportRequest)(nil),     // 18: lattice.v1.StoreServiceImportRequest
+	(*StoreServiceImportResponse)(nil),    // 19: lattice.v1.StoreServiceImportResponse
+	(*Imported)(nil),                      // 20: lattice.v1.Imported
+	(*timestamppb.Timestamp)(nil),         // 21: google.protobuf.Timestamp
 }
 var file_lattice_v1_store_proto_depIdxs = []int32{
-	9, // 0: lattice.v1.Store.created:type_name -> google.protobuf.Timestamp
-	0, // 1: lattice.v1.StoreServiceListResponse.stores:type_name -> lattice.v1.Store
-	0, // 2: lattice.v1.StoreServiceInfoResponse.store:type_name -> lattice.v1.Store
-	0, // 3: lattice.v1.StoreServiceCreateResponse.store:type_name -> lattice.v1.Store
-	0, // 4: lattice.v1.StoreServiceUseResponse.store:type_name -> lattice.v1.Store
-	1, // 5: lattice.v1.StoreService.List:input_type -> lattice.v1.StoreServiceListRequest
-	3, // 6: lattice.v1.StoreService.Info:input_type -> lattice.v1.StoreServiceInfoRequest
-	5, // 7: lattice.v1.StoreService.Create:input_type -> lattice.v1.StoreServiceCreateRequest
-	7, // 8: lattice.v1.StoreService.Use:input_type -> lattice.v1.StoreServiceUseRequest
-	2, // 9: lattice.v1.StoreService.List:output_type -> lattice.v1.StoreServiceListResponse
-	4, // 10: lattice.v1.StoreService.Info:output_type -> lattice.v1.StoreServiceInfoResponse
-	6, // 11: lattice.v1.StoreService.Create:output_type -> lattice.v1.StoreServiceCreateResponse
-	8, // 12: lattice.v1.StoreService.Use:output_type -> lattice.v1.StoreServiceUseResponse
-	9, // [9:13] is the sub-list for method output_type
-	5, // [5:9] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	21, // 0: lattice.v1.Store.created:type_name -> google.protobuf.Timestamp
+	0,  // 1: lattice.v1.StoreServiceListResponse.stores:type_name -> lattice.v1.Store
+	0,  // 2: lattice.v1.StoreServiceInfoResponse.store:type_name -> lattice.v1.Store
+	0,  // 3: lattice.v1.StoreServiceCreateResponse.store:type_name -> lattice.v1.Store
+	0,  // 4: lattice.v1.StoreServiceUseResponse.store:type_name -> lattice.v1.Store
+	21, // 5: lattice.v1.Snapshot.taken:type_name -> google.protobuf.Timestamp
+	9,  // 6: lattice.v1.StoreServiceSnapshotsResponse.snapshots:type_name -> lattice.v1.Snapshot
+	9,  // 7: lattice.v1.StoreServiceSnapshotResponse.snapshot:type_name -> lattice.v1.Snapshot
+	9,  // 8: lattice.v1.StoreServicePruneResponse.base:type_name -> lattice.v1.Snapshot
+	20, // 9: lattice.v1.StoreServiceImportResponse.imported:type_name -> lattice.v1.Imported
+	0,  // 10: lattice.v1.Imported.store:type_name -> lattice.v1.Store
+	1,  // 11: lattice.v1.StoreService.List:input_type -> lattice.v1.StoreServiceListRequest
+	3,  // 12: lattice.v1.StoreService.Info:input_type -> lattice.v1.StoreServiceInfoRequest
+	5,  // 13: lattice.v1.StoreService.Create:input_type -> lattice.v1.StoreServiceCreateRequest
+	7,  // 14: lattice.v1.StoreService.Use:input_type -> lattice.v1.StoreServiceUseRequest
+	10, // 15: lattice.v1.StoreService.Snapshots:input_type -> lattice.v1.StoreServiceSnapshotsRequest
+	12, // 16: lattice.v1.StoreService.Snapshot:input_type -> lattice.v1.StoreServiceSnapshotRequest
+	14, // 17: lattice.v1.StoreService.Prune:input_type -> lattice.v1.StoreServicePruneRequest
+	16, // 18: lattice.v1.StoreService.Export:input_type -> lattice.v1.StoreServiceExportRequest
+	18, // 19: lattice.v1.StoreService.Import:input_type -> lattice.v1.StoreServiceImportRequest
+	2,  // 20: lattice.v1.StoreService.List:output_type -> lattice.v1.StoreServiceListResponse
+	4,  // 21: lattice.v1.StoreService.Info:output_type -> lattice.v1.StoreServiceInfoResponse
+	6,  // 22: lattice.v1.StoreService.Create:output_type -> lattice.v1.StoreServiceCreateResponse
+	8,  // 23: lattice.v1.StoreService.Use:output_type -> lattice.v1.StoreServiceUseResponse
+	11, // 24: lattice.v1.StoreService.Snapshots:output_type -> lattice.v1.StoreServiceSnapshotsResponse
+	13, // 25: lattice.v1.StoreService.Snapshot:output_type -> lattice.v1.StoreServiceSnapshotResponse
+	15, // 26: lattice.v1.StoreService.Prune:output_type -> lattice.v1.StoreServicePruneResponse
+	17, // 27: lattice.v1.StoreService.Export:output_type -> lattice.v1.StoreServiceExportResponse
+	19, // 28: lattice.v1.StoreService.Import:output_type -> lattice.v1.StoreServiceImportResponse
+	20, // [20:29] is the sub-list for method output_type
+	11, // [11:20] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_lattice_v1_store_proto_init() }
@@ -576,7 +1364,7 @@ func file_lattice_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lattice_v1_store_proto_rawDesc), len(file_lattice_v1_store_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -41,6 +41,16 @@ const (
 	StoreServiceCreateProcedure = "/lattice.v1.StoreService/Create"
 	// StoreServiceUseProcedure is the fully-qualified name of the StoreService's Use RPC.
 	StoreServiceUseProcedure = "/lattice.v1.StoreService/Use"
+	// StoreServiceSnapshotsProcedure is the fully-qualified name of the StoreService's Snapshots RPC.
+	StoreServiceSnapshotsProcedure = "/lattice.v1.StoreService/Snapshots"
+	// StoreServiceSnapshotProcedure is the fully-qualified name of the StoreService's Snapshot RPC.
+	StoreServiceSnapshotProcedure = "/lattice.v1.StoreService/Snapshot"
+	// StoreServicePruneProcedure is the fully-qualified name of the StoreService's Prune RPC.
+	StoreServicePruneProcedure = "/lattice.v1.StoreService/Prune"
+	// StoreServiceExportProcedure is the fully-qualified name of the StoreService's Export RPC.
+	StoreServiceExportProcedure = "/lattice.v1.StoreService/Export"
+	// StoreServiceImportProcedure is the fully-qualified name of the StoreService's Import RPC.
+	StoreServiceImportProcedure = "/lattice.v1.StoreService/Import"
 )
 
 // StoreServiceClient is a client for the lattice.v1.StoreService service.
@@ -53,6 +63,23 @@ type StoreServiceClient interface {
 	// Use makes a store the default: what requests mean that name none. Listeners
 	// of other protocols follow at the next start, unless configured.
 	Use(context.Context, *v1.StoreServiceUseRequest) (*v1.StoreServiceUseResponse, error)
+	// Snapshots lists the snapshots of a store's state that the node keeps.
+	Snapshots(context.Context, *v1.StoreServiceSnapshotsRequest) (*v1.StoreServiceSnapshotsResponse, error)
+	// Snapshot writes a store's state as it is now to a snapshot that the node keeps.
+	// If the newest one holds the same, it is that.
+	Snapshot(context.Context, *v1.StoreServiceSnapshotRequest) (*v1.StoreServiceSnapshotResponse, error)
+	// Prune drops the entries that a kept snapshot covers. The state and its root stay
+	// what they are. KIND_NOT_FOUND: no such snapshot. KIND_CONFLICT: something below
+	// it came to light since it was taken, or more was pruned already.
+	Prune(context.Context, *v1.StoreServicePruneRequest) (*v1.StoreServicePruneResponse, error)
+	// Export returns bytes of a kept snapshot, so that a copy can go on where it was
+	// broken off.
+	Export(context.Context, *v1.StoreServiceExportRequest) (*v1.StoreServiceExportResponse, error)
+	// Import takes a piece of a snapshot, and says how much of it is here. With all
+	// of it, it is checked and joined with the store's state; a store that the node does
+	// not have is made. KIND_CORRUPT: the snapshot is damaged; what there was of it is
+	// forgotten. KIND_DENIED: it is signed by nobody who may write in the store.
+	Import(context.Context, *v1.StoreServiceImportRequest) (*v1.StoreServiceImportResponse, error)
 }
 
 // NewStoreServiceClient constructs a client for the lattice.v1.StoreService service. By default, it
@@ -92,15 +119,52 @@ func NewStoreServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(storeServiceMethods.ByName("Use")),
 			connect.WithClientOptions(opts...),
 		),
+		snapshots: connect.NewClient[v1.StoreServiceSnapshotsRequest, v1.StoreServiceSnapshotsResponse](
+			httpClient,
+			baseURL+StoreServiceSnapshotsProcedure,
+			connect.WithSchema(storeServiceMethods.ByName("Snapshots")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		snapshot: connect.NewClient[v1.StoreServiceSnapshotRequest, v1.StoreServiceSnapshotResponse](
+			httpClient,
+			baseURL+StoreServiceSnapshotProcedure,
+			connect.WithSchema(storeServiceMethods.ByName("Snapshot")),
+			connect.WithClientOptions(opts...),
+		),
+		prune: connect.NewClient[v1.StoreServicePruneRequest, v1.StoreServicePruneResponse](
+			httpClient,
+			baseURL+StoreServicePruneProcedure,
+			connect.WithSchema(storeServiceMethods.ByName("Prune")),
+			connect.WithClientOptions(opts...),
+		),
+		export: connect.NewClient[v1.StoreServiceExportRequest, v1.StoreServiceExportResponse](
+			httpClient,
+			baseURL+StoreServiceExportProcedure,
+			connect.WithSchema(storeServiceMethods.ByName("Export")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		_import: connect.NewClient[v1.StoreServiceImportRequest, v1.StoreServiceImportResponse](
+			httpClient,
+			baseURL+StoreServiceImportProcedure,
+			connect.WithSchema(storeServiceMethods.ByName("Import")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // storeServiceClient implements StoreServiceClient.
 type storeServiceClient struct {
-	list   *connect.Client[v1.StoreServiceListRequest, v1.StoreServiceListResponse]
-	info   *connect.Client[v1.StoreServiceInfoRequest, v1.StoreServiceInfoResponse]
-	create *connect.Client[v1.StoreServiceCreateRequest, v1.StoreServiceCreateResponse]
-	use    *connect.Client[v1.StoreServiceUseRequest, v1.StoreServiceUseResponse]
+	list      *connect.Client[v1.StoreServiceListRequest, v1.StoreServiceListResponse]
+	info      *connect.Client[v1.StoreServiceInfoRequest, v1.StoreServiceInfoResponse]
+	create    *connect.Client[v1.StoreServiceCreateRequest, v1.StoreServiceCreateResponse]
+	use       *connect.Client[v1.StoreServiceUseRequest, v1.StoreServiceUseResponse]
+	snapshots *connect.Client[v1.StoreServiceSnapshotsRequest, v1.StoreServiceSnapshotsResponse]
+	snapshot  *connect.Client[v1.StoreServiceSnapshotRequest, v1.StoreServiceSnapshotResponse]
+	prune     *connect.Client[v1.StoreServicePruneRequest, v1.StoreServicePruneResponse]
+	export    *connect.Client[v1.StoreServiceExportRequest, v1.StoreServiceExportResponse]
+	_import   *connect.Client[v1.StoreServiceImportRequest, v1.StoreServiceImportResponse]
 }
 
 // List calls lattice.v1.StoreService.List.
@@ -139,6 +203,51 @@ func (c *storeServiceClient) Use(ctx context.Context, req *v1.StoreServiceUseReq
 	return nil, err
 }
 
+// Snapshots calls lattice.v1.StoreService.Snapshots.
+func (c *storeServiceClient) Snapshots(ctx context.Context, req *v1.StoreServiceSnapshotsRequest) (*v1.StoreServiceSnapshotsResponse, error) {
+	response, err := c.snapshots.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Snapshot calls lattice.v1.StoreService.Snapshot.
+func (c *storeServiceClient) Snapshot(ctx context.Context, req *v1.StoreServiceSnapshotRequest) (*v1.StoreServiceSnapshotResponse, error) {
+	response, err := c.snapshot.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Prune calls lattice.v1.StoreService.Prune.
+func (c *storeServiceClient) Prune(ctx context.Context, req *v1.StoreServicePruneRequest) (*v1.StoreServicePruneResponse, error) {
+	response, err := c.prune.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Export calls lattice.v1.StoreService.Export.
+func (c *storeServiceClient) Export(ctx context.Context, req *v1.StoreServiceExportRequest) (*v1.StoreServiceExportResponse, error) {
+	response, err := c.export.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Import calls lattice.v1.StoreService.Import.
+func (c *storeServiceClient) Import(ctx context.Context, req *v1.StoreServiceImportRequest) (*v1.StoreServiceImportResponse, error) {
+	response, err := c._import.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // StoreServiceHandler is an implementation of the lattice.v1.StoreService service.
 type StoreServiceHandler interface {
 	List(context.Context, *v1.StoreServiceListRequest) (*v1.StoreServiceListResponse, error)
@@ -149,6 +258,23 @@ type StoreServiceHandler interface {
 	// Use makes a store the default: what requests mean that name none. Listeners
 	// of other protocols follow at the next start, unless configured.
 	Use(context.Context, *v1.StoreServiceUseRequest) (*v1.StoreServiceUseResponse, error)
+	// Snapshots lists the snapshots of a store's state that the node keeps.
+	Snapshots(context.Context, *v1.StoreServiceSnapshotsRequest) (*v1.StoreServiceSnapshotsResponse, error)
+	// Snapshot writes a store's state as it is now to a snapshot that the node keeps.
+	// If the newest one holds the same, it is that.
+	Snapshot(context.Context, *v1.StoreServiceSnapshotRequest) (*v1.StoreServiceSnapshotResponse, error)
+	// Prune drops the entries that a kept snapshot covers. The state and its root stay
+	// what they are. KIND_NOT_FOUND: no such snapshot. KIND_CONFLICT: something below
+	// it came to light since it was taken, or more was pruned already.
+	Prune(context.Context, *v1.StoreServicePruneRequest) (*v1.StoreServicePruneResponse, error)
+	// Export returns bytes of a kept snapshot, so that a copy can go on where it was
+	// broken off.
+	Export(context.Context, *v1.StoreServiceExportRequest) (*v1.StoreServiceExportResponse, error)
+	// Import takes a piece of a snapshot, and says how much of it is here. With all
+	// of it, it is checked and joined with the store's state; a store that the node does
+	// not have is made. KIND_CORRUPT: the snapshot is damaged; what there was of it is
+	// forgotten. KIND_DENIED: it is signed by nobody who may write in the store.
+	Import(context.Context, *v1.StoreServiceImportRequest) (*v1.StoreServiceImportResponse, error)
 }
 
 // NewStoreServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -184,6 +310,38 @@ func NewStoreServiceHandler(svc StoreServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(storeServiceMethods.ByName("Use")),
 		connect.WithHandlerOptions(opts...),
 	)
+	storeServiceSnapshotsHandler := connect.NewUnaryHandlerSimple(
+		StoreServiceSnapshotsProcedure,
+		svc.Snapshots,
+		connect.WithSchema(storeServiceMethods.ByName("Snapshots")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	storeServiceSnapshotHandler := connect.NewUnaryHandlerSimple(
+		StoreServiceSnapshotProcedure,
+		svc.Snapshot,
+		connect.WithSchema(storeServiceMethods.ByName("Snapshot")),
+		connect.WithHandlerOptions(opts...),
+	)
+	storeServicePruneHandler := connect.NewUnaryHandlerSimple(
+		StoreServicePruneProcedure,
+		svc.Prune,
+		connect.WithSchema(storeServiceMethods.ByName("Prune")),
+		connect.WithHandlerOptions(opts...),
+	)
+	storeServiceExportHandler := connect.NewUnaryHandlerSimple(
+		StoreServiceExportProcedure,
+		svc.Export,
+		connect.WithSchema(storeServiceMethods.ByName("Export")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	storeServiceImportHandler := connect.NewUnaryHandlerSimple(
+		StoreServiceImportProcedure,
+		svc.Import,
+		connect.WithSchema(storeServiceMethods.ByName("Import")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/lattice.v1.StoreService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case StoreServiceListProcedure:
@@ -194,6 +352,16 @@ func NewStoreServiceHandler(svc StoreServiceHandler, opts ...connect.HandlerOpti
 			storeServiceCreateHandler.ServeHTTP(w, r)
 		case StoreServiceUseProcedure:
 			storeServiceUseHandler.ServeHTTP(w, r)
+		case StoreServiceSnapshotsProcedure:
+			storeServiceSnapshotsHandler.ServeHTTP(w, r)
+		case StoreServiceSnapshotProcedure:
+			storeServiceSnapshotHandler.ServeHTTP(w, r)
+		case StoreServicePruneProcedure:
+			storeServicePruneHandler.ServeHTTP(w, r)
+		case StoreServiceExportProcedure:
+			storeServiceExportHandler.ServeHTTP(w, r)
+		case StoreServiceImportProcedure:
+			storeServiceImportHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -217,4 +385,24 @@ func (UnimplementedStoreServiceHandler) Create(context.Context, *v1.StoreService
 
 func (UnimplementedStoreServiceHandler) Use(context.Context, *v1.StoreServiceUseRequest) (*v1.StoreServiceUseResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.StoreService.Use is not implemented"))
+}
+
+func (UnimplementedStoreServiceHandler) Snapshots(context.Context, *v1.StoreServiceSnapshotsRequest) (*v1.StoreServiceSnapshotsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.StoreService.Snapshots is not implemented"))
+}
+
+func (UnimplementedStoreServiceHandler) Snapshot(context.Context, *v1.StoreServiceSnapshotRequest) (*v1.StoreServiceSnapshotResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.StoreService.Snapshot is not implemented"))
+}
+
+func (UnimplementedStoreServiceHandler) Prune(context.Context, *v1.StoreServicePruneRequest) (*v1.StoreServicePruneResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.StoreService.Prune is not implemented"))
+}
+
+func (UnimplementedStoreServiceHandler) Export(context.Context, *v1.StoreServiceExportRequest) (*v1.StoreServiceExportResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.StoreService.Export is not implemented"))
+}
+
+func (UnimplementedStoreServiceHandler) Import(context.Context, *v1.StoreServiceImportRequest) (*v1.StoreServiceImportResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.StoreService.Import is not implemented"))
 }

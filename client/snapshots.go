@@ -1,0 +1,103 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	pb "github.com/lattice-log/lattice/proto/lattice/v1"
+)
+
+// Snapshot is a snapshot of a store's state that the node keeps.
+type Snapshot struct {
+	ID    string    `json:"id"`    // stands for all of its content
+	Taken time.Time `json:"taken"` // zero for the base
+	Bytes int64     `json:"bytes"`
+	Root  string    `json:"root"` // of the state in it
+	Base  bool      `json:"base"` // entries below it were pruned: the state begins from it
+}
+
+// Pruned says what a pruning freed.
+type Pruned struct {
+	Base    Snapshot `json:"base"`
+	Entries uint64   `json:"entries"` // that were dropped
+	Logs    int32    `json:"logs"`    // of closed incarnations, that went as a whole
+	Bytes   int64    `json:"bytes"`   // freed in logs
+}
+
+// Imported says what an import brought.
+type Imported struct {
+	Store   Store  `json:"store"`
+	Made    bool   `json:"made"`    // the store was not on the node before
+	Changed bool   `json:"changed"` // something in the snapshot was not in the store
+	Entries uint64 `json:"entries"` // that were not here
+	Rows    uint64 `json:"rows"`    // in the snapshot
+	Signer  string `json:"signer"`  // public key of the node that signed it
+	Role    string `json:"role"`    // what the node may do in the store
+}
+
+// Snapshots lists the snapshots that the node keeps of the store's state, the
+// oldest first.
+func (c *Client) Snapshots(ctx context.Context) ([]Snapshot, error) {
+	res, err := c.stores.Snapshots(ctx, &pb.StoreServiceSnapshotsRequest{Store: c.store})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Snapshot, len(res.Snapshots))
+	for i, s := range res.Snapshots {
+		all[i] = snapshotOf(s)
+	}
+	return all, nil
+}
+
+// TakeSnapshot has the node keep a snapshot of the store's state as it is now. If the
+// newest one holds the same, it is that.
+func (c *Client) TakeSnapshot(ctx context.Context) (Snapshot, error) {
+	res, err := c.stores.Snapshot(ctx, &pb.StoreServiceSnapshotRequest{Store: c.store})
+	if err != nil {
+		return Snapshot{}, err
+	}
+	return snapshotOf(res.Snapshot), nil
+}
+
+// Prune has the node drop the entries that a kept snapshot covers; with an empty id it
+// takes one first. The state stays what it is. Kinds NotFound, Conflict.
+func (c *Client) Prune(ctx context.Context, id string) (Pruned, error) {
+	res, err := c.stores.Prune(ctx, &pb.StoreServicePruneRequest{Store: c.store, Snapshot: id})
+	if err != nil {
+		return Pruned{}, err
+	}
+	return Pruned{snapshotOf(res.Base), res.Entries, res.Logs, res.Bytes}, nil
+}
+
+// ReadSnapshot returns bytes of a kept snapshot from an offset on; none: that is all
+// of it. Kind NotFound.
+func (c *Client) ReadSnapshot(ctx context.Context, id string, offset int64) ([]byte, error) {
+	res, err := c.stores.Export(ctx, &pb.StoreServiceExportRequest{Store: c.store, Snapshot: id, Offset: offset})
+	if err != nil {
+		return nil, err
+	}
+	return res.Data, nil
+}
+
+// SendSnapshot gives the node bytes of a snapshot of a size, which belong at offset,
+// and returns how many it has: that is where to go on. When it has all, it joins them
+// with the snapshot's store, or makes that, and says what came of it. Kinds Corrupt,
+// Denied, Conflict.
+func (c *Client) SendSnapshot(ctx context.Context, id string, size, offset int64, data []byte) (int64, *Imported, error) {
+	res, err := c.stores.Import(ctx, &pb.StoreServiceImportRequest{Snapshot: id, Size: size, Offset: offset, Data: data})
+	if err != nil {
+		return 0, nil, err
+	}
+	if m := res.Imported; m != nil {
+		return res.Received, &Imported{storeOf(m.Store), m.Made, m.Changed, m.Entries, m.Rows, m.Signer, m.Role}, nil
+	}
+	return res.Received, nil, nil
+}
+
+func snapshotOf(s *pb.Snapshot) Snapshot {
+	out := Snapshot{ID: s.GetId(), Bytes: s.GetBytes(), Root: s.GetRoot(), Base: s.GetBase()}
+	if s.GetTaken() != nil {
+		out.Taken = s.GetTaken().AsTime()
+	}
+	return out
+}
