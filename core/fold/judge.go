@@ -16,6 +16,9 @@ type operations struct {
 	state   []state.Op // at their index; others nil
 	members []roster.Member
 	removes []roster.Remove
+	invites []roster.Invite
+	revokes []roster.Revoke
+	claims  []roster.Claim
 	needs   roster.Role // the greatest that one of them needs
 	bad     error       // one is malformed
 	unknown bool        // one is of a kind or version that is not known here
@@ -41,6 +44,20 @@ func parse(s sigchain.Signed) operations {
 			var r roster.Remove
 			r, err = roster.ParseRemove(op)
 			o.removes, needs = append(o.removes, r), r.Needs()
+		case roster.KindInvite:
+			var x roster.Invite
+			x, err = roster.ParseInvite(op)
+			o.invites, needs = append(o.invites, x), x.Needs()
+		case roster.KindRevoke:
+			var x roster.Revoke
+			x, err = roster.ParseRevoke(op)
+			o.revokes, needs = append(o.revokes, x), x.Needs()
+		case roster.KindClaim:
+			var x roster.Claim
+			if x, err = roster.ParseClaim(op); err == nil {
+				err = x.Verify(s.Home(), s.Author)
+			}
+			o.claims, needs = append(o.claims, x), x.Needs()
 		case state.KindPut, state.KindEnd, state.KindExpire:
 			o.state[i], err = ops.Parse(op)
 		default:
@@ -54,7 +71,17 @@ func parse(s sigchain.Signed) operations {
 		}
 		o.needs = max(o.needs, needs)
 	}
+	for _, x := range o.claims { // claim and admission are one entry
+		if o.bad == nil && !slices.ContainsFunc(o.members, func(m roster.Member) bool { return m.Author == x.Author }) {
+			o.bad = fmt.Errorf("%w: it claims an invitation for %s and does not admit it", roster.ErrOp, x.Author.Short())
+		}
+	}
 	return o
+}
+
+// enrols reports whether the roster must know of an entry.
+func (o *operations) enrols() bool {
+	return len(o.members)+len(o.removes)+len(o.invites)+len(o.revokes)+len(o.claims) > 0
 }
 
 // judge says whether an entry, which is the tip of c now, has an effect, and adds
@@ -67,8 +94,8 @@ func (m *Machine) judge(c *chain, s sigchain.Signed, o *operations) Folded {
 	if err == nil {
 		err = m.unseen(c, s, o.state)
 	}
-	if err == nil && len(o.members)+len(o.removes) > 0 {
-		m.enrol(roster.Entry{At: at, Needs: o.needs, Members: o.members, Removes: o.removes})
+	if err == nil && o.enrols() {
+		m.enrol(roster.Entry{At: at, Needs: o.needs, Members: o.members, Removes: o.removes, Invites: o.invites, Revokes: o.revokes, Claims: o.claims})
 	}
 	switch {
 	case s.Seq >= c.limit:

@@ -266,7 +266,7 @@ func (m *Machine) entryRecord(at sigchain.Ref) Record {
 	k := appendRef([]byte{tagEntry}, at)
 	e, _ := m.roster.Entry(at)
 	v := append(newRecord(64), byte(e.Needs))
-	v = binary.BigEndian.AppendUint32(v, uint32(len(e.Members)+len(e.Removes)))
+	v = binary.BigEndian.AppendUint32(v, uint32(len(e.Members)+len(e.Removes)+len(e.Invites)+len(e.Revokes)+len(e.Claims)))
 	add := func(op sigchain.Op, err error) {
 		if err != nil {
 			panic(lattice.E(lattice.Internal, err)) // what was parsed encodes
@@ -279,6 +279,15 @@ func (m *Machine) entryRecord(at sigchain.Ref) Record {
 	}
 	for _, x := range e.Removes {
 		add(x.Op())
+	}
+	for _, x := range e.Invites {
+		add(x.Op())
+	}
+	for _, x := range e.Revokes {
+		add(x.Op(), nil)
+	}
+	for _, x := range e.Claims {
+		add(x.Op(), nil)
 	}
 	return Record{k, v}
 }
@@ -425,22 +434,33 @@ func (m *Machine) restoreEntry(at sigchain.Ref, v *fields) error {
 		if v.bad {
 			break
 		}
-		if op.Kind == roster.KindMember {
-			x, err := roster.ParseMember(op)
-			if err != nil {
-				return fmt.Errorf("%w: %w", ErrRecord, err)
-			}
-			e.Members = append(e.Members, x)
-			continue
+		var err error
+		switch op.Kind {
+		case roster.KindMember:
+			err = restored(&e.Members, op, roster.ParseMember)
+		case roster.KindInvite:
+			err = restored(&e.Invites, op, roster.ParseInvite)
+		case roster.KindRevoke:
+			err = restored(&e.Revokes, op, roster.ParseRevoke)
+		case roster.KindClaim:
+			err = restored(&e.Claims, op, roster.ParseClaim)
+		default:
+			err = restored(&e.Removes, op, roster.ParseRemove)
 		}
-		x, err := roster.ParseRemove(op)
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrRecord, err)
 		}
-		e.Removes = append(e.Removes, x)
 	}
 	m.roster.Add(e)
 	return nil
+}
+
+func restored[T any](all *[]T, op sigchain.Op, parse func(sigchain.Op) (T, error)) error {
+	x, err := parse(op)
+	if err == nil {
+		*all = append(*all, x)
+	}
+	return err
 }
 
 // fields takes fields from rest. Once something is missing, bad is set and

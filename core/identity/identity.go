@@ -55,10 +55,13 @@ const (
 	DomainGrant      Domain = "lattice/grant/v1\x00"
 	DomainCompaction Domain = "lattice/compaction/v1\x00"
 	DomainSnapshot   Domain = "lattice/snapshot/v1\x00"
+	DomainInvite     Domain = "lattice/invite/v1\x00"
 )
 
 // Domains returns every signing domain, for tests that check the set.
-func Domains() []Domain { return []Domain{DomainEntry, DomainGrant, DomainCompaction, DomainSnapshot} }
+func Domains() []Domain {
+	return []Domain{DomainEntry, DomainGrant, DomainCompaction, DomainSnapshot, DomainInvite}
+}
 
 // SignatureSize is the length of a signature in bytes.
 const SignatureSize = ed25519.SignatureSize

@@ -8,7 +8,10 @@
 //
 //	3 member  u8 1 | author 32 | role u8
 //	4 remove  u8 1 | author 32 | u32 n, then n x: incarnation u64,
-//	          sequence u64, id 32; strictly ascending by incarnation
+//	         sequence u64, id 32; strictly ascending by incarnation
+//	6 invite  u8 1 | id 32 | role u8 | expires u64, ms since 1970
+//	7 revoke  u8 1 | inviter 32 | id 32
+//	8 claim   u8 1 | id 32 | author 32 | signature 64
 //
 // Roles: 1 reader, 2 writer, 3 admin, 4 owner. Each may do all that those before
 // it may.
@@ -19,6 +22,11 @@
 // owners, an admin readers and writers. It cuts: of each chain of the removed
 // author the entries up to the one named still count, of a chain that it does not
 // name, none. Two removals of one author both stand: what counts is what both let count.
+//
+// An invite says that its author will make a member of whoever holds a secret. Its id
+// is the public key that belongs to the secret. A claim stands in an entry of the
+// inviter, with the member operation for the author that it names, and is signed with
+// that key; otherwise the entry is void. Revoke takes an invite back.
 //
 // # One judgement everywhere
 //

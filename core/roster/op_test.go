@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/identity"
 	"github.com/lattice-log/lattice/core/sigchain"
 )
 
@@ -17,10 +18,13 @@ func goldenOps(t testing.TB) map[string]sigchain.Op {
 		{Incarnation: 7, Seq: 41, ID: lattice.Hash{1, 31: 2}}, {Incarnation: 1 << 60, Seq: 1, ID: lattice.Hash{3, 31: 4}},
 	}}.Op()
 	nothing, err3 := Remove{Author: lattice.AuthorID{0xa1, 31: 0xaf}}.Op()
-	if err := errors.Join(err1, err2, err3); err != nil {
+	invite, err4 := Invite{lattice.Hash{0x1d, 31: 0x1e}, Writer, 1_700_000_000_000}.Op()
+	revoke := Revoke{lattice.AuthorID{0xa1, 31: 0xaf}, lattice.Hash{0x1d, 31: 0x1e}}.Op()
+	claim := Claim{lattice.Hash{0x1d, 31: 0x1e}, lattice.AuthorID{0xa1, 31: 0xaf}, identity.Signature{0x51, 63: 0x52}}.Op()
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		t.Fatal(err)
 	}
-	return map[string]sigchain.Op{"member": member, "remove": remove, "remove wholly": nothing}
+	return map[string]sigchain.Op{"member": member, "remove": remove, "remove wholly": nothing, "invite": invite, "revoke": revoke, "claim": claim}
 }
 
 const golden = `
@@ -42,6 +46,21 @@ remove wholly 4
   version         01
   author          a1000000000000000000000000000000000000000000000000000000000000af
   cuts            00000000
+invite 6
+  version         01
+  id              1d0000000000000000000000000000000000000000000000000000000000001e
+  role            02
+  expires         0000018bcfe56800
+revoke 7
+  version         01
+  inviter         a1000000000000000000000000000000000000000000000000000000000000af
+  id              1d0000000000000000000000000000000000000000000000000000000000001e
+claim 8
+  version         01
+  id              1d0000000000000000000000000000000000000000000000000000000000001e
+  author          a1000000000000000000000000000000000000000000000000000000000000af
+  signature       5100000000000000000000000000000000000000000000000000000000000000
+  signature       0000000000000000000000000000000000000000000000000000000000000052
 `
 
 // TestGoldenBytes pins operations as they were first signed. If a case changes,
@@ -99,6 +118,19 @@ func FuzzOps(f *testing.F) {
 		} else if !promised(err) {
 			t.Fatalf("remove %x: %v", body, err)
 		}
+		if i, err := ParseInvite(op); err == nil {
+			if again, err := i.Op(); err != nil || !bytes.Equal(again.Body, body) {
+				t.Fatalf("invite %x encodes back as %x, %v", body, again.Body, err)
+			}
+		} else if !promised(err) {
+			t.Fatalf("invite %x: %v", body, err)
+		}
+		if r, err := ParseRevoke(op); err == nil && !bytes.Equal(r.Op().Body, body) || err != nil && !promised(err) {
+			t.Fatalf("revoke %x: %v", body, err)
+		}
+		if c, err := ParseClaim(op); err == nil && !bytes.Equal(c.Op().Body, body) || err != nil && !promised(err) {
+			t.Fatalf("claim %x: %v", body, err)
+		}
 	})
 }
 
@@ -107,17 +139,22 @@ func TestRefused(t *testing.T) {
 		return sigchain.Link{Incarnation: inc, Seq: seq, ID: lattice.Hash{1}}
 	}
 	for what, err := range map[string]error{
-		"no role":              second(Member{Role: None}.Op()),
-		"an unknown role":      second(Member{Role: 5}.Op()),
-		"a cut at sequence 0":  second(Remove{Cut: []sigchain.Link{link(1, 0)}}.Op()),
-		"a cut without id":     second(Remove{Cut: []sigchain.Link{{Incarnation: 1, Seq: 1}}}.Op()),
-		"cuts out of order":    second(Remove{Cut: []sigchain.Link{link(2, 1), link(1, 1)}}.Op()),
-		"two cuts of one":      second(Remove{Cut: []sigchain.Link{link(2, 1), link(2, 2)}}.Op()),
-		"another kind":         second(ParseMember(sigchain.Op{Kind: KindRemove, Body: []byte{1}})),
-		"no body":              second(ParseRemove(sigchain.Op{Kind: KindRemove})),
-		"a member that ends":   second(ParseMember(sigchain.Op{Kind: KindMember, Body: make([]byte, 1)[:1]})),
-		"a remove that ends":   second(ParseRemove(sigchain.Op{Kind: KindRemove, Body: append([]byte{1}, make([]byte, 35)...)})),
-		"more cuts than there": second(ParseRemove(sigchain.Op{Kind: KindRemove, Body: append(append([]byte{1}, make([]byte, 32)...), 0xff, 0xff, 0xff, 0xff)})),
+		"an invite to nothing":  second(Invite{Role: Writer}.Op()),
+		"an invite for no role": second(Invite{ID: lattice.Hash{1}}.Op()),
+		"an invite of long ago": second(Invite{ID: lattice.Hash{1}, Role: Writer, Expires: -1}.Op()),
+		"a revoke that ends":    second(ParseRevoke(sigchain.Op{Kind: KindRevoke, Body: []byte{1, 2}})),
+		"a claim that ends":     second(ParseClaim(sigchain.Op{Kind: KindClaim, Body: []byte{1, 2}})),
+		"no role":               second(Member{Role: None}.Op()),
+		"an unknown role":       second(Member{Role: 5}.Op()),
+		"a cut at sequence 0":   second(Remove{Cut: []sigchain.Link{link(1, 0)}}.Op()),
+		"a cut without id":      second(Remove{Cut: []sigchain.Link{{Incarnation: 1, Seq: 1}}}.Op()),
+		"cuts out of order":     second(Remove{Cut: []sigchain.Link{link(2, 1), link(1, 1)}}.Op()),
+		"two cuts of one":       second(Remove{Cut: []sigchain.Link{link(2, 1), link(2, 2)}}.Op()),
+		"another kind":          second(ParseMember(sigchain.Op{Kind: KindRemove, Body: []byte{1}})),
+		"no body":               second(ParseRemove(sigchain.Op{Kind: KindRemove})),
+		"a member that ends":    second(ParseMember(sigchain.Op{Kind: KindMember, Body: make([]byte, 1)[:1]})),
+		"a remove that ends":    second(ParseRemove(sigchain.Op{Kind: KindRemove, Body: append([]byte{1}, make([]byte, 35)...)})),
+		"more cuts than there":  second(ParseRemove(sigchain.Op{Kind: KindRemove, Body: append(append([]byte{1}, make([]byte, 32)...), 0xff, 0xff, 0xff, 0xff)})),
 	} {
 		if !errors.Is(err, ErrOp) && !errors.Is(err, sigchain.ErrVersion) {
 			t.Errorf("%s: %v", what, err)

@@ -30,6 +30,7 @@ type Roster struct {
 	entries  map[sigchain.Ref]*Entry
 	granted  map[lattice.AuthorID][]sigchain.Ref // ascending, by whom they are for
 	removals map[lattice.AuthorID][]removal      // by whom they remove
+	invites  invitations
 	stands   map[question]bool
 }
 
@@ -39,6 +40,9 @@ type Entry struct {
 	Needs   Role // the greatest that any of the entry's operations needs
 	Members []Member
 	Removes []Remove
+	Invites []Invite
+	Revokes []Revoke
+	Claims  []Claim
 }
 
 type removal struct {
@@ -56,7 +60,7 @@ type question struct {
 func New(creator lattice.AuthorID, h History) *Roster {
 	return &Roster{
 		creator: creator, history: h, entries: map[sigchain.Ref]*Entry{}, granted: map[lattice.AuthorID][]sigchain.Ref{},
-		removals: map[lattice.AuthorID][]removal{}, stands: map[question]bool{},
+		removals: map[lattice.AuthorID][]removal{}, invites: invitations{}, stands: map[question]bool{},
 	}
 }
 
@@ -76,6 +80,7 @@ func (r *Roster) Add(e Entry) bool {
 	for _, rm := range e.Removes {
 		r.removals[rm.Author] = append(r.removals[rm.Author], removal{e.At, e.Needs, rm})
 	}
+	r.invites.addEntry(e)
 	r.Forget()
 	return true
 }

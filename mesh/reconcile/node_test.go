@@ -195,6 +195,11 @@ func (l leaves) Node(level uint, index uint64) (lattice.Hash, error) {
 
 // do takes effects: what is to be stored or read waits for its turn.
 func (n *node) do(e Effects) {
+	for _, l := range n.r.logs {
+		if here := uint64(len(n.disk.logs[l.writer])); l.durable.Tip.Seq > here {
+			n.t.Fatalf("%s claims entry %d of %s, and has %d", n.name, l.durable.Tip.Seq, n.logText(l.writer), here)
+		}
+	}
 	n.store, n.reads = append(n.store, e.Store...), append(n.reads, e.Read...)
 	for _, x := range e.Refused {
 		n.refused[x.Reason]++
