@@ -164,7 +164,7 @@ func (s *session) run(ctx context.Context, words []string) error {
 	a := *s.a
 	a.data, a.nodeURL, a.store, a.output = "", "", "", ""
 	a.environ = s.environ()
-	_, err := a.execute(ctx, words, func(path string) string { return "help " + strings.TrimPrefix(path, "lattice ") })
+	_, err := a.execute(ctx, words, func(path string) string { return "help" + strings.TrimPrefix(path, "lattice") })
 	return err
 }
 

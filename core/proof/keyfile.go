@@ -80,14 +80,32 @@ func (r *reader) bytes(word string) []byte {
 	return r.binary(word)
 }
 
+// errChanged is the reason whatever else is wrong, too: what does not parse because a
+// byte was changed was changed first of all.
+var errChanged = fmt.Errorf("%w: its bytes were changed: they do not match the sum in the last line", ErrFormat)
+
 // end reads the sum of the whole file, behind which nothing comes.
 func (r *reader) end(file []byte) error {
-	covered := len(file) - len(r.rest)
-	if sum := fmt.Sprintf("%x", sha256.Sum256(file[:covered])); r.err == nil && string(r.value("sum")) != sum {
-		r.fail("its bytes were changed: they do not match the sum in the last line")
+	if r.err != nil {
+		last := bytes.LastIndex(bytes.TrimSuffix(file, []byte("\n")), []byte("\n")) + 1
+		if err := (&reader{rest: file[last:]}).sums(file[:last]); errors.Is(err, errChanged) {
+			return err
+		}
+		return r.err
 	}
-	if r.err == nil && len(r.rest) != 0 {
+	if err := r.sums(file[:len(file)-len(r.rest)]); err != nil {
+		return err
+	}
+	if len(r.rest) != 0 {
 		r.fail("%d bytes after the sum", len(r.rest))
+	}
+	return r.err
+}
+
+// sums takes the line with the sum of what stands before it.
+func (r *reader) sums(covered []byte) error {
+	if sum := fmt.Sprintf("%x", sha256.Sum256(covered)); string(r.value("sum")) != sum && r.err == nil {
+		r.err = errChanged
 	}
 	return r.err
 }
