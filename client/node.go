@@ -34,7 +34,8 @@ type StoreStatus struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	// StateRoot is the Merkle root over all keys in hex: equal roots, equal state.
-	// Empty when it cannot be had, see StateFailed.
+	// Empty while it is being made, which takes long the first time, or when it
+	// cannot be had, see StateFailed.
 	StateRoot string `json:"state_root"`
 	// FrontierRoot is a hash over how far each log is.
 	FrontierRoot  string       `json:"frontier_root"`

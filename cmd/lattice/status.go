@@ -58,7 +58,11 @@ func (a *app) showStatus(st client.Status) error {
 		b.WriteString("\n")
 		line("store", "%s (%s)", s.Name, s.ID)
 		line("topics", "%d with %d partitions, %s blocks, %s", s.Topics, s.Partitions, cli.Count(s.Blocks), cli.Bytes(s.Bytes))
-		line("keys", "root %s, %s entries of %d writers", cli.Short(s.StateRoot), cli.Count(s.Entries), s.Writers)
+		root := "root " + cli.Short(s.StateRoot)
+		if s.StateRoot == "" {
+			root = "the root is being made, ask again"
+		}
+		line("keys", "%s, %s entries of %d writers", root, cli.Count(s.Entries), s.Writers)
 		line("durability", "%s", s.Durability)
 		if s.Held+s.Waiting+s.Refused+s.Stranded+s.Equivocations > 0 {
 			line("attention", "%d held: clock, %d waiting, %d refused, %d stranded, %d equivocations", s.Held, s.Waiting, s.Refused, s.Stranded, s.Equivocations)

@@ -199,6 +199,11 @@ func (db *DB) Run(ctx context.Context) error {
 		defer close(rounds)
 		db.writeRounds()
 	}()
+	roots := make(chan struct{})
+	go func() {
+		defer close(roots)
+		db.makeRoots(ctx)
+	}()
 	for stopping := false; ; {
 		db.company()
 		g := db.take(stopping)
@@ -227,6 +232,7 @@ func (db *DB) Run(ctx context.Context) error {
 	db.mu.Unlock()
 	close(db.rounds)
 	<-rounds
+	<-roots
 	return nil
 }
 

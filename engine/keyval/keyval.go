@@ -195,6 +195,11 @@ type DB struct {
 	receiving sync.Mutex    // held by Receive
 	snapshots sync.Mutex    // held by who takes, drops, prunes to or imports a snapshot; taken first
 
+	jobMu     sync.Mutex
+	job       *rootJob      // jobMu: under way, or waiting in jobs
+	jobsEnded bool          // jobMu: there will be none
+	jobs      chan *rootJob // capacity 1
+
 	begunMu sync.Mutex
 	begun   map[state.Writer]sigchain.Link // what first entries follow, as far as it was asked for
 

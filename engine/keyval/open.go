@@ -25,7 +25,7 @@ func Open(o Options) (*DB, error) {
 	}
 	db := &DB{
 		o: o, store: o.Genesis.Home(), own: state.Writer{Author: o.Key.Author(), Incarnation: o.Incarnation},
-		work: make(chan struct{}, 1), rounds: make(chan *round, 1),
+		work: make(chan struct{}, 1), rounds: make(chan *round, 1), jobs: make(chan *rootJob, 1),
 	}
 	db.room.L = &db.mu
 	db.logs = &logs{o: &db.o, store: db.store, list: map[state.Writer]*authorlog.Log{}}

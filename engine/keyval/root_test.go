@@ -158,3 +158,30 @@ func TestRootWhileWriting(t *testing.T) {
 	}
 	n.close()
 }
+
+// TestRootSoon: who does not wait long finds the root later; it is of a state that
+// holds what was written before it was asked for; and it ends with the state.
+func TestRootSoon(t *testing.T) {
+	n := start(t, options(disk.NewMem(), 0, 2, tick.NewManual(testEpoch)))
+	for i := range 20 {
+		n.set(fmt.Sprint(i), "1")
+		n.treeMu.Lock() // it takes long
+		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		if _, err := n.RootSoon(ctx); err == nil {
+			t.Error("a root that is not made yet")
+		}
+		cancel()
+		n.treeMu.Unlock()
+		n.set(fmt.Sprint(i), "2")
+		r, err := n.RootSoon(context.Background())
+		n.must(err)
+		if want := n.root(); r.Hash != want {
+			t.Fatalf("root %s, want %s", r.Hash.Short(), want.Short())
+		}
+	}
+	n.stop()
+	if _, err := n.RootSoon(context.Background()); err == nil {
+		t.Error("a root of what has stopped")
+	}
+	n.close()
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"time"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/engine/keyval"
@@ -75,6 +76,9 @@ func storeStatus(s *store.Store) *pb.StoreStatus {
 	return m
 }
 
+// rootWait is how long a status waits for the root of a state.
+const rootWait = 3 * time.Second
+
 // stateStatus adds how a store's keys are. Its root costs what has changed since
 // somebody last asked for it.
 func stateStatus(ctx context.Context, db *keyval.DB, m *pb.StoreStatus) error {
@@ -88,12 +92,15 @@ func stateStatus(ctx context.Context, db *keyval.DB, m *pb.StoreStatus) error {
 	if st.Failed != "" {
 		m.StateFailed = append(m.StateFailed, st.Failed)
 	}
-	root, err := db.Root(ctx)
+	soon, cancel := context.WithTimeout(ctx, rootWait)
+	defer cancel()
+	root, err := db.RootSoon(soon)
 	switch {
 	case err == nil:
 		m.StateRoot = root.Hash.String()
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case soon.Err() != nil: // it is being made, and will be there another time
 	case st.Failed == "":
 		m.StateFailed = append(m.StateFailed, "the root: "+err.Error())
 	}

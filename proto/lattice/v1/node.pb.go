@@ -237,7 +237,8 @@ type StoreStatus struct {
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// Merkle root over all keys with their versions, in hex: equal roots, equal
-	// state. Empty when it cannot be had, see state_failed.
+	// state. Empty while it is being made, which takes long the first time: ask
+	// again; or when it cannot be had, see state_failed.
 	StateRoot string `protobuf:"bytes,3,opt,name=state_root,json=stateRoot,proto3" json:"state_root,omitempty"`
 	// Hash over how far each log is, in hex: partitions by their signed heads,
 	// writers' logs by their last entries. Two nodes with the same frontier root
