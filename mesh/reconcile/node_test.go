@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -243,6 +244,9 @@ func (n *node) persist() {
 	n.store = n.store[1:]
 	switch {
 	case s.Fork != nil:
+		if err := errors.Join(s.Fork.A.Verify(), s.Fork.B.Verify()); err != nil || !sigchain.Equivocation(s.Fork.A, s.Fork.B) || s.Fork.A.Home() != n.genesis.Home() {
+			n.t.Fatalf("%s was handed a fork that is none: %v", n.name, err)
+		}
 		n.disk.forks[s.Fork.A.Author] = *s.Fork
 		n.trace(fmt.Sprintf("%s stores the fork of %s", n.name, n.placeText(s.Fork.A.Ref().Place())))
 		e, err := n.m.Forked(s.Fork.A, s.Fork.B)

@@ -185,19 +185,26 @@ func TestSessionsEnd(t *testing.T) {
 		"bye": {func(w *world) [][]byte { return [][]byte{Encode(hello(w)), Encode(Bye{Closing})} }, Closing},
 		"endless questions": {func(w *world) [][]byte {
 			all := [][]byte{Encode(hello(w))}
-			for range 300_000 {
+			for range 10_000 {
 				all = append(all, Encode(Ranges{Ranges: []Range{{Mode: ModeItems}}}))
 			}
 			return all
 		}, TooMuch},
 		"endless logs": {func(w *world) [][]byte {
-			all := [][]byte{Encode(hello(w))}
-			for i := range 200 {
+			all, cid := [][]byte{Encode(hello(w))}, idOf("cid")
+			for i := range 10 {
 				var o Offer
 				for j := range maxItems {
-					o.Items = append(o.Items, Item{LogKey(state.Writer{Author: idOf("cid"), Incarnation: uint64(i*maxItems + j)}), 1, lattice.Hash{1}})
+					o.Items = append(o.Items, Item{LogKey(state.Writer{Author: cid, Incarnation: uint64(i*maxItems + j)}), 1, lattice.Hash{1}})
 				}
 				all = append(all, Encode(o))
+			}
+			return all
+		}, TooMuch},
+		"blocks without credit": {func(w *world) [][]byte {
+			all := [][]byte{Encode(hello(w))}
+			for range 2 {
+				all = append(all, Encode(Blocks{Log: state.Writer{Author: idOf("cid"), Incarnation: 1}, Ask: 9, Entries: [][]byte{make([]byte, 5<<20)}}))
 			}
 			return all
 		}, TooMuch},
@@ -211,7 +218,9 @@ func TestSessionsEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "ann", "bob", "cid")
+			w.config = func(c *Config) { c.MaxLogs, c.Burst = 3000, 1<<19 }
 			a, bob := w.node("ann"), idOf("bob")
+			a.start()
 			a.r.Connect(bob, w.now)
 			var err error
 			var e Effects
@@ -346,4 +355,88 @@ func TestSilentPeer(t *testing.T) {
 	if w.refused[NotShown] != 1 {
 		t.Errorf("refused: %v", w.refused)
 	}
+}
+
+// TestForgedSearch has ann show, where cid's log is said to differ, an entry that cid
+// never signed. It makes no fork of cid.
+func TestForgedSearch(t *testing.T) {
+	w := newWorld(t, "ann", "bob", "cid")
+	b, a, c := w.node("ann"), w.node("bob"), w.node("cid") // ann, who lies, asks first
+	c.write(4, 10)
+	for _, n := range []*node{a, b} {
+		n.disk.logs[c.own] = slices.Clone(c.disk.logs[c.own])
+		n.start()
+	}
+	a.write(1, 10) // so that they compare
+	b.lie = func(_ *node, m Message) []Message {
+		switch m := m.(type) {
+		case Ranges:
+			for i := range m.Ranges {
+				m.Ranges[i].Items = slices.Clone(m.Ranges[i].Items)
+				for j := range m.Ranges[i].Items {
+					if m.Ranges[i].Items[j].Key == LogKey(c.own) {
+						m.Ranges[i].Items[j].ID = lattice.Hash{1}
+					}
+				}
+			}
+		case Blocks:
+			if m.Log == c.own {
+				e := bytes.Clone(m.Entries[0])
+				e[len(e)-80] ^= 1
+				m.Entries = [][]byte{e}
+				return []Message{m}
+			}
+		}
+		return []Message{m}
+	}
+	w.connect(a, b)
+	w.settle()
+	if len(a.disk.forks) != 0 || w.refused[Forged]+w.refused[NotShown] == 0 {
+		t.Errorf("forks %v, refused %v", a.disk.forks, w.refused)
+	}
+	if len(b.disk.logs[a.own]) != len(a.disk.logs[a.own]) {
+		t.Error("bob's own log does not come to ann")
+	}
+}
+
+// TestHistoryGoesOn checks that a log that is always written does not keep another
+// from being caught up with.
+func TestHistoryGoesOn(t *testing.T) {
+	w := newWorld(t, "ann", "bob", "cid")
+	w.config = func(c *Config) { c.Turn, c.Window, c.Reads = 500, 1000, 1 }
+	for _, n := range w.nodes {
+		n.start()
+	}
+	a, b, c := w.node("ann"), w.node("bob"), w.node("cid")
+	c.write(1, 400)
+	a.disk.logs[c.own] = slices.Clone(c.disk.logs[c.own])
+	a.start()
+	w.connect(a, b)
+	w.settle()
+	a.write(50, 400) // history
+	w.disconnect(a, b)
+	w.connect(a, b)
+	for range 400 {
+		if len(b.disk.logs[a.own]) > 30 {
+			return
+		}
+		c.write(2, 400)
+		a.disk.logs[c.own] = slices.Clone(c.disk.logs[c.own])
+		tip := c.disk.logs[c.own][len(c.disk.logs[c.own])-1]
+		a.do(a.r.Appended(c.own, tip.Link(), tip.Time, w.now))
+		for _, n := range []*node{a, b} {
+			for _, from := range []*node{a, b} {
+				if len(n.inbox[from]) > 0 {
+					n.deliver(from)
+				}
+			}
+			if len(n.reads) > 0 {
+				n.load()
+			}
+			if len(n.store) > 0 {
+				n.persist()
+			}
+		}
+	}
+	t.Errorf("of ann's log there are %d entries", len(b.disk.logs[a.own]))
 }

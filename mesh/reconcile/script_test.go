@@ -1,10 +1,12 @@
 package reconcile
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,7 +32,9 @@ var rewrite = flag.Bool("rewrite", false, "write what the transcripts in testdat
 //	empty NODE                    it loses its disk but for the beginning of the store
 //	branch NODE of=NAME at=SEQ n=1   it met another history of NAME, from SEQ on
 //	prune NODE log=NAME upto=SEQ  it drops entries
-//	set KEY VALUE                 of the configuration: turn, window
+//	forge NODE of=NAME at=SEQ     it changes that entry when it sends it
+//	head NODE at=SIZE [from=SIZE] [by=NAME]   it knows a checkpoint, a proof from an older one, a cosignature
+//	set KEY VALUE of the configuration: turn, window
 //	have [NODE...]                logs, entries without effect, root
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -78,8 +82,9 @@ func runTranscript(t *testing.T, file string) {
 
 type script struct {
 	*world
-	t   *testing.T
-	out strings.Builder
+	t         *testing.T
+	out       strings.Builder
+	partition *partition
 }
 
 func (s *script) run(line string) string {
@@ -169,12 +174,46 @@ func (s *script) run(line string) string {
 		e, err := n.r.Rebase(n.inventory(), n.now)
 		s.check(err)
 		n.do(e)
+	case "forge":
+		s.forge(s.node(args[0]), state.Writer{Author: idOf(named["of"]), Incarnation: 1}, uint64(number("at", 1)))
+	case "head":
+		s.head(s.node(args[0]), number("at", 1), number("from", 0), named["by"])
 	case "have":
 		s.have(args)
 	default:
 		s.t.Fatalf("no command %q", line)
 	}
 	return s.out.String()
+}
+
+// forge has a node change an entry of a log whenever it sends it.
+func (s *script) forge(n *node, log state.Writer, at uint64) {
+	n.lie = func(_ *node, m Message) []Message {
+		if b, ok := m.(Blocks); ok && b.Log == log && b.After < at && at <= b.After+uint64(len(b.Entries)) {
+			b.Entries = slices.Clone(b.Entries)
+			e := bytes.Clone(b.Entries[at-b.After-1])
+			e[len(e)-80] ^= 1
+			b.Entries[at-b.After-1] = e
+			return []Message{b}
+		}
+		return []Message{m}
+	}
+}
+
+// head has a node know of a partition's head: its own, or one that it cosigned.
+func (s *script) head(n *node, at, from int, by string) {
+	if s.partition == nil {
+		s.partition = newPartition(s.world, n.name, "bob")
+	}
+	s.partition.fill(at, 0)
+	all := []Statement{s.partition.term(), s.partition.head(at)}
+	if by != "" {
+		all[1] = s.partition.head(at, by)
+	}
+	if from > 0 {
+		all = append(all, s.partition.prefix(from, at))
+	}
+	n.learn(s.partition, all...)
 }
 
 // branch gives a node another history of an author, as if it had met a copy of the
@@ -194,6 +233,10 @@ func (s *script) branch(n *node, of string, at uint64, count int) {
 func (s *script) have(names []string) {
 	for _, n := range s.nodes {
 		if len(names) > 0 && !strings.Contains(" "+strings.Join(names, " ")+" ", " "+n.name+" ") {
+			continue
+		}
+		if s.partition != nil {
+			fmt.Fprintf(&s.out, "%s: %s\n", n.name, n.sees(s.partition))
 			continue
 		}
 		fmt.Fprintf(&s.out, "%s: %s, void %d, root %s\n", n.name, s.items(n.r.front.items), n.void, n.r.Root().Hash.Short())
