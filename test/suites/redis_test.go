@@ -58,11 +58,12 @@ func (redisSuite) list(*testing.T, string) []string {
 }
 
 // upsetting are tests that fail here in the middle, and leave a transaction, a pause
-// or keys behind which fail the tests that follow. They are left out.
+// or keys behind which fail the tests that follow, or that now and then wait for ever.
+// They are left out.
 func upsetting(file string) []string {
 	switch file {
 	case "type.list":
-		return []string{"SWAPDB awakes blocked client"}
+		return []string{"SWAPDB awakes blocked client", "BRPOPLPUSH with multiple blocked clients"}
 	case "multi":
 		return []string{"SWAPDB is able to touch the watched keys that exist", "SWAPDB is able to touch the watched keys that do not exist"}
 	case "pause":
