@@ -263,6 +263,10 @@ func (l *Log) Notify(seq uint64, fn func(error)) { l.log.Notify(l.offset(seq)+1,
 // Flush makes everything appended before the call durable, at every level.
 func (l *Log) Flush() error { return l.log.Flush() }
 
+// Prepare makes room for coming entries, so that their syncs are fast; see
+// signedlog.Log.Prepare.
+func (l *Log) Prepare() { l.log.Prepare() }
+
 // Read returns the entry with a sequence number. Errors by Kind: OutOfRange
 // (pruned), NotYet, Corrupt (which makes the log need repair), Storage.
 func (l *Log) Read(seq uint64) (sigchain.Signed, error) {

@@ -209,6 +209,9 @@ func (db *DB) Run(ctx context.Context) error {
 		g := db.take(stopping)
 		if g != nil {
 			db.commit(g)
+			if l := db.logs.get(db.own); l != nil && db.o.Durability == signedlog.Fsync {
+				l.Prepare() // whoever waited has been answered
+			}
 			continue
 		}
 		if stopping {

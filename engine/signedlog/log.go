@@ -265,12 +265,21 @@ func (l *Log) tell(bytes int64) {
 	}
 }
 
-// syncOnce makes what is written durable and answers who waited for it.
+// syncOnce makes what is written durable, answers who waited for it, and makes
+// room for what comes.
 func (l *Log) syncOnce() {
+	if l.sync() {
+		l.Prepare()
+	}
+}
+
+// sync makes what is written durable and answers who waited for it. It reports
+// whether it could, and nobody waits for more.
+func (l *Log) sync() bool {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
-		return
+		return false
 	}
 	target, bytes := l.written, l.writtenBytes
 	if l.flushTimer != nil {
@@ -311,16 +320,15 @@ func (l *Log) syncOnce() {
 	}
 	if again {
 		l.o.Committer.syncs.push(l)
-		return
+		return false
 	}
-	if err == nil {
-		l.prepare()
-	}
+	return err == nil
 }
 
-// prepare makes room ahead of the blocks, now that nobody waits: a sync of room
-// that was written before takes half as long.
-func (l *Log) prepare() {
+// Prepare makes room ahead of the blocks: a sync of room that was written before
+// takes half as long. Who calls Flush calls it when nobody waits any more; it
+// often does nothing.
+func (l *Log) Prepare() {
 	if err := l.seg.Prepare(); err != nil && !errors.Is(err, segment.ErrClosed) {
 		l.o.Logger.Debug("no room made ahead", "log", l.o.Origin, "err", err) // the append that needs it will say
 	}
@@ -439,7 +447,7 @@ func (l *Log) Written() int64 {
 
 // Flush makes everything appended before the call durable, at every level.
 func (l *Log) Flush() error {
-	l.syncOnce()
+	l.sync()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failed
