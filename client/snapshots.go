@@ -59,6 +59,13 @@ func (c *Client) TakeSnapshot(ctx context.Context) (Snapshot, error) {
 	return snapshotOf(res.Snapshot), nil
 }
 
+// DropSnapshot has the node remove a kept snapshot. Kinds NotFound, Conflict (entries
+// below it were pruned).
+func (c *Client) DropSnapshot(ctx context.Context, id string) error {
+	_, err := c.stores.DropSnapshot(ctx, &pb.StoreServiceDropSnapshotRequest{Store: c.store, Snapshot: id})
+	return err
+}
+
 // Prune has the node drop the entries that a kept snapshot covers; with an empty id it
 // takes one first. The state stays what it is. Kinds NotFound, Conflict.
 func (c *Client) Prune(ctx context.Context, id string) (Pruned, error) {

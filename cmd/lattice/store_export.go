@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +26,8 @@ func newStoreExport(a *app) *cobra.Command {
 		Long: `Copy a snapshot of a store's state, as it is now, to a file: keys, members, topics'
 configurations and committed offsets, not the records of topics. The file is signed by the
 node; lattice store import takes it, on this node or another. A copy that was broken off
-goes on where it stopped when the command is given again.`,
+goes on where it stopped when the command is given again; for that the node keeps the snapshot
+(lattice store snapshot --list), which goes when a copy was made in one go.`,
 		Example: `  lattice store export main.lattice`,
 		Args:    exactly("FILE"),
 	}
@@ -51,14 +53,20 @@ goes on where it stopped when the command is given again.`,
 // export copies a snapshot to a file beside path, which then takes its name. The
 // name of the part says of which snapshot it is.
 func (a *app) export(ctx context.Context, c *client.Client, path string, quiet bool) (client.Snapshot, error) {
-	s, at, err := a.resume(ctx, c, path)
+	all, err := c.Snapshots(ctx)
+	if err != nil {
+		return client.Snapshot{}, err
+	}
+	s, at, err := resume(all, path)
 	if err != nil {
 		return s, err
 	}
+	kept := true // perhaps by somebody who asked for it
 	if s.ID == "" {
 		if s, err = c.TakeSnapshot(ctx); err != nil {
 			return s, err
 		}
+		kept = slices.ContainsFunc(all, func(o client.Snapshot) bool { return o.ID == s.ID })
 	} else {
 		a.warnf("going on at %s of %s of snapshot %s", cli.Bytes(at), cli.Bytes(s.Bytes), s.ID[:16])
 	}
@@ -92,24 +100,26 @@ func (a *app) export(ctx context.Context, c *client.Client, path string, quiet b
 	if err = errors.Join(err, f.Close()); err != nil {
 		return s, cli.Hint(err, "give the command again: it goes on at %s", cli.Bytes(at))
 	}
-	good, all, err := whole(part)
-	if err == nil && (!all || good != s.Bytes) {
+	good, ended, err := whole(part)
+	if err == nil && (!ended || good != s.Bytes) {
 		err = fmt.Errorf("it is whole up to byte %d of %d", good, s.Bytes)
 	}
 	if err != nil {
 		return s, lattice.E(lattice.Corrupt, errors.Join(fmt.Errorf("the copy in %s is damaged: %w", part, err), os.Remove(part)))
 	}
-	return s, os.Rename(part, path)
+	if err := os.Rename(part, path); err != nil || kept || s.Base {
+		return s, err
+	}
+	if err := c.DropSnapshot(ctx, s.ID); err != nil {
+		a.warnf("the node keeps the snapshot: %v", err)
+	}
+	return s, nil
 }
 
 func partName(path, id string) string { return path + "." + id + ".part" }
 
 // resume looks for a copy that was broken off, of a snapshot that the node still has.
-func (a *app) resume(ctx context.Context, c *client.Client, path string) (client.Snapshot, int64, error) {
-	all, err := c.Snapshots(ctx)
-	if err != nil {
-		return client.Snapshot{}, 0, err
-	}
+func resume(all []client.Snapshot, path string) (client.Snapshot, int64, error) {
 	for _, s := range all {
 		good, _, err := whole(partName(path, s.ID))
 		if err == nil && good > 0 {

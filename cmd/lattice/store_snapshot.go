@@ -32,6 +32,7 @@ func snapshotRowOf(s client.Snapshot) snapshotRow {
 
 func newStoreSnapshot(a *app) *cobra.Command {
 	var list bool
+	var drop string
 	cmd := &cobra.Command{
 		Use:   "snapshot",
 		Short: "Keep a snapshot of a store's keys on the node",
@@ -40,16 +41,22 @@ members, topics' configurations and committed offsets, not the records of topics
 meanwhile. By itself it changes nothing: it is what lattice store prune prunes to, and what
 lattice store export copies.`,
 		Example: `  lattice store snapshot
-  lattice store snapshot --list`,
+  lattice store snapshot --list
+  lattice store snapshot --delete 3f9a`,
 		Args: exactly(),
 	}
 	cmd.Flags().BoolVarP(&list, "list", "l", false, "show those there are, and take none")
+	cmd.Flags().StringVar(&drop, "delete", "", "id of one to delete, or how it begins; none is taken")
+	cmd.MarkFlagsMutuallyExclusive("list", "delete")
 	a.clientFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.withClient(func(c *client.Client) error {
 			if list {
 				return a.listSnapshots(cmd.Context(), c)
+			}
+			if drop != "" {
+				return a.dropSnapshot(cmd.Context(), c, drop)
 			}
 			s, err := c.TakeSnapshot(cmd.Context())
 			if err != nil {
@@ -82,6 +89,20 @@ func (a *app) listSnapshots(ctx context.Context, c *client.Client) error {
 			t.Row(r.ID[:16], r.Taken, cli.Bytes(r.Bytes), r.Root[:16])
 		}
 		_, err := t.WriteTo(a.stdout)
+		return err
+	})
+}
+
+func (a *app) dropSnapshot(ctx context.Context, c *client.Client, name string) error {
+	id, err := chooseSnapshot(ctx, c, name, 0)
+	if err == nil {
+		err = c.DropSnapshot(ctx, id)
+	}
+	if err != nil {
+		return err
+	}
+	return a.print(map[string]any{"deleted": id}, func() error {
+		_, err := fmt.Fprintf(a.stdout, "deleted snapshot %s\n", id[:16])
 		return err
 	})
 }

@@ -65,7 +65,21 @@ func (db *DB) Prune(ctx context.Context, id lattice.Hash) (Pruned, error) {
 	}
 	freed, err := db.dropBelow()
 	freed.Base = k
-	return freed, err
+	return freed, errors.Join(err, db.dropOlder(k))
+}
+
+// dropOlder removes kept snapshots to which nothing can be pruned any more.
+func (db *DB) dropOlder(base Kept) error {
+	all, err := db.Snapshots()
+	for _, k := range all {
+		if !k.Base && !k.Taken.After(base.Taken) {
+			err = errors.Join(err, db.o.FS.Remove(db.keptPath(k)))
+		}
+	}
+	if err != nil {
+		return lattice.E(lattice.Storage, fmt.Errorf("remove older snapshots: %w", err))
+	}
+	return nil
 }
 
 // readThrough reads a kept snapshot from end to end.

@@ -58,6 +58,21 @@ func (a storeService) Snapshot(ctx context.Context, r *pb.StoreServiceSnapshotRe
 	return &pb.StoreServiceSnapshotResponse{Snapshot: snapshotMessage(k)}, nil
 }
 
+func (a storeService) DropSnapshot(_ context.Context, r *pb.StoreServiceDropSnapshotRequest) (*pb.StoreServiceDropSnapshotResponse, error) {
+	s, err := a.store(r.Store)
+	if err != nil {
+		return nil, err
+	}
+	id, err := snapshotID(r.Snapshot)
+	if err == nil && id.IsZero() {
+		err = lattice.E(lattice.Invalid, errors.New("the request names no snapshot"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &pb.StoreServiceDropSnapshotResponse{}, s.State().DropSnapshot(id)
+}
+
 func (a storeService) Prune(ctx context.Context, r *pb.StoreServicePruneRequest) (*pb.StoreServicePruneResponse, error) {
 	s, err := a.store(r.Store)
 	if err != nil {

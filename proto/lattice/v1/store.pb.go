@@ -738,6 +738,94 @@ func (x *StoreServiceSnapshotResponse) GetSnapshot() *Snapshot {
 	return nil
 }
 
+type StoreServiceDropSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	Snapshot      string                 `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceDropSnapshotRequest) Reset() {
+	*x = StoreServiceDropSnapshotRequest{}
+	mi := &file_lattice_v1_store_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceDropSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceDropSnapshotRequest) ProtoMessage() {}
+
+func (x *StoreServiceDropSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceDropSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceDropSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *StoreServiceDropSnapshotRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *StoreServiceDropSnapshotRequest) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+type StoreServiceDropSnapshotResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceDropSnapshotResponse) Reset() {
+	*x = StoreServiceDropSnapshotResponse{}
+	mi := &file_lattice_v1_store_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceDropSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceDropSnapshotResponse) ProtoMessage() {}
+
+func (x *StoreServiceDropSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceDropSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceDropSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{15}
+}
+
 type StoreServicePruneRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Store string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
@@ -749,7 +837,7 @@ type StoreServicePruneRequest struct {
 
 func (x *StoreServicePruneRequest) Reset() {
 	*x = StoreServicePruneRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[14]
+	mi := &file_lattice_v1_store_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -761,7 +849,7 @@ func (x *StoreServicePruneRequest) String() string {
 func (*StoreServicePruneRequest) ProtoMessage() {}
 
 func (x *StoreServicePruneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[14]
+	mi := &file_lattice_v1_store_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -774,7 +862,7 @@ func (x *StoreServicePruneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServicePruneRequest.ProtoReflect.Descriptor instead.
 func (*StoreServicePruneRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{14}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StoreServicePruneRequest) GetStore() string {
@@ -807,7 +895,7 @@ type StoreServicePruneResponse struct {
 
 func (x *StoreServicePruneResponse) Reset() {
 	*x = StoreServicePruneResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[15]
+	mi := &file_lattice_v1_store_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -819,7 +907,7 @@ func (x *StoreServicePruneResponse) String() string {
 func (*StoreServicePruneResponse) ProtoMessage() {}
 
 func (x *StoreServicePruneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[15]
+	mi := &file_lattice_v1_store_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -832,7 +920,7 @@ func (x *StoreServicePruneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServicePruneResponse.ProtoReflect.Descriptor instead.
 func (*StoreServicePruneResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{15}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StoreServicePruneResponse) GetBase() *Snapshot {
@@ -874,7 +962,7 @@ type StoreServiceExportRequest struct {
 
 func (x *StoreServiceExportRequest) Reset() {
 	*x = StoreServiceExportRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[16]
+	mi := &file_lattice_v1_store_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -886,7 +974,7 @@ func (x *StoreServiceExportRequest) String() string {
 func (*StoreServiceExportRequest) ProtoMessage() {}
 
 func (x *StoreServiceExportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[16]
+	mi := &file_lattice_v1_store_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -899,7 +987,7 @@ func (x *StoreServiceExportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceExportRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceExportRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{16}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StoreServiceExportRequest) GetStore() string {
@@ -933,7 +1021,7 @@ type StoreServiceExportResponse struct {
 
 func (x *StoreServiceExportResponse) Reset() {
 	*x = StoreServiceExportResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[17]
+	mi := &file_lattice_v1_store_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -945,7 +1033,7 @@ func (x *StoreServiceExportResponse) String() string {
 func (*StoreServiceExportResponse) ProtoMessage() {}
 
 func (x *StoreServiceExportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[17]
+	mi := &file_lattice_v1_store_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -958,7 +1046,7 @@ func (x *StoreServiceExportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceExportResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceExportResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{17}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StoreServiceExportResponse) GetData() []byte {
@@ -982,7 +1070,7 @@ type StoreServiceImportRequest struct {
 
 func (x *StoreServiceImportRequest) Reset() {
 	*x = StoreServiceImportRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[18]
+	mi := &file_lattice_v1_store_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -994,7 +1082,7 @@ func (x *StoreServiceImportRequest) String() string {
 func (*StoreServiceImportRequest) ProtoMessage() {}
 
 func (x *StoreServiceImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[18]
+	mi := &file_lattice_v1_store_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1007,7 +1095,7 @@ func (x *StoreServiceImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceImportRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceImportRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{18}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StoreServiceImportRequest) GetSnapshot() string {
@@ -1050,7 +1138,7 @@ type StoreServiceImportResponse struct {
 
 func (x *StoreServiceImportResponse) Reset() {
 	*x = StoreServiceImportResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[19]
+	mi := &file_lattice_v1_store_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1150,7 @@ func (x *StoreServiceImportResponse) String() string {
 func (*StoreServiceImportResponse) ProtoMessage() {}
 
 func (x *StoreServiceImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[19]
+	mi := &file_lattice_v1_store_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1163,7 @@ func (x *StoreServiceImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceImportResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceImportResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{19}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StoreServiceImportResponse) GetReceived() int64 {
@@ -1114,7 +1202,7 @@ type Imported struct {
 
 func (x *Imported) Reset() {
 	*x = Imported{}
-	mi := &file_lattice_v1_store_proto_msgTypes[20]
+	mi := &file_lattice_v1_store_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1126,7 +1214,7 @@ func (x *Imported) String() string {
 func (*Imported) ProtoMessage() {}
 
 func (x *Imported) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[20]
+	mi := &file_lattice_v1_store_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1139,7 +1227,7 @@ func (x *Imported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Imported.ProtoReflect.Descriptor instead.
 func (*Imported) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{20}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Imported) GetStore() *Store {
@@ -1237,7 +1325,11 @@ const file_lattice_v1_store_proto_rawDesc = "" +
 	"\x1bStoreServiceSnapshotRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\"P\n" +
 	"\x1cStoreServiceSnapshotResponse\x120\n" +
-	"\bsnapshot\x18\x01 \x01(\v2\x14.lattice.v1.SnapshotR\bsnapshot\"L\n" +
+	"\bsnapshot\x18\x01 \x01(\v2\x14.lattice.v1.SnapshotR\bsnapshot\"S\n" +
+	"\x1fStoreServiceDropSnapshotRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x1a\n" +
+	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\"\"\n" +
+	" StoreServiceDropSnapshotResponse\"L\n" +
 	"\x18StoreServicePruneRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\"\x89\x01\n" +
@@ -1267,14 +1359,15 @@ const file_lattice_v1_store_proto_rawDesc = "" +
 	"\aentries\x18\x04 \x01(\x04R\aentries\x12\x12\n" +
 	"\x04rows\x18\x05 \x01(\x04R\x04rows\x12\x16\n" +
 	"\x06signer\x18\x06 \x01(\tR\x06signer\x12\x12\n" +
-	"\x04role\x18\a \x01(\tR\x04role2\xba\x06\n" +
+	"\x04role\x18\a \x01(\tR\x04role2\xa5\a\n" +
 	"\fStoreService\x12V\n" +
 	"\x04List\x12#.lattice.v1.StoreServiceListRequest\x1a$.lattice.v1.StoreServiceListResponse\"\x03\x90\x02\x01\x12V\n" +
 	"\x04Info\x12#.lattice.v1.StoreServiceInfoRequest\x1a$.lattice.v1.StoreServiceInfoResponse\"\x03\x90\x02\x01\x12W\n" +
 	"\x06Create\x12%.lattice.v1.StoreServiceCreateRequest\x1a&.lattice.v1.StoreServiceCreateResponse\x12N\n" +
 	"\x03Use\x12\".lattice.v1.StoreServiceUseRequest\x1a#.lattice.v1.StoreServiceUseResponse\x12e\n" +
 	"\tSnapshots\x12(.lattice.v1.StoreServiceSnapshotsRequest\x1a).lattice.v1.StoreServiceSnapshotsResponse\"\x03\x90\x02\x01\x12]\n" +
-	"\bSnapshot\x12'.lattice.v1.StoreServiceSnapshotRequest\x1a(.lattice.v1.StoreServiceSnapshotResponse\x12T\n" +
+	"\bSnapshot\x12'.lattice.v1.StoreServiceSnapshotRequest\x1a(.lattice.v1.StoreServiceSnapshotResponse\x12i\n" +
+	"\fDropSnapshot\x12+.lattice.v1.StoreServiceDropSnapshotRequest\x1a,.lattice.v1.StoreServiceDropSnapshotResponse\x12T\n" +
 	"\x05Prune\x12$.lattice.v1.StoreServicePruneRequest\x1a%.lattice.v1.StoreServicePruneResponse\x12\\\n" +
 	"\x06Export\x12%.lattice.v1.StoreServiceExportRequest\x1a&.lattice.v1.StoreServiceExportResponse\"\x03\x90\x02\x01\x12W\n" +
 	"\x06Import\x12%.lattice.v1.StoreServiceImportRequest\x1a&.lattice.v1.StoreServiceImportResponseB;Z9github.com/lattice-log/lattice/proto/lattice/v1;latticev1b\x06proto3"
@@ -1291,42 +1384,44 @@ func file_lattice_v1_store_proto_rawDescGZIP() []byte {
 	return file_lattice_v1_store_proto_rawDescData
 }
 
-var file_lattice_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_lattice_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_lattice_v1_store_proto_goTypes = []any{
-	(*Store)(nil),                         // 0: lattice.v1.Store
-	(*StoreServiceListRequest)(nil),       // 1: lattice.v1.StoreServiceListRequest
-	(*StoreServiceListResponse)(nil),      // 2: lattice.v1.StoreServiceListResponse
-	(*StoreServiceInfoRequest)(nil),       // 3: lattice.v1.StoreServiceInfoRequest
-	(*StoreServiceInfoResponse)(nil),      // 4: lattice.v1.StoreServiceInfoResponse
-	(*StoreServiceCreateRequest)(nil),     // 5: lattice.v1.StoreServiceCreateRequest
-	(*StoreServiceCreateResponse)(nil),    // 6: lattice.v1.StoreServiceCreateResponse
-	(*StoreServiceUseRequest)(nil),        // 7: lattice.v1.StoreServiceUseRequest
-	(*StoreServiceUseResponse)(nil),       // 8: lattice.v1.StoreServiceUseResponse
-	(*Snapshot)(nil),                      // 9: lattice.v1.Snapshot
-	(*StoreServiceSnapshotsRequest)(nil),  // 10: lattice.v1.StoreServiceSnapshotsRequest
-	(*StoreServiceSnapshotsResponse)(nil), // 11: lattice.v1.StoreServiceSnapshotsResponse
-	(*StoreServiceSnapshotRequest)(nil),   // 12: lattice.v1.StoreServiceSnapshotRequest
-	(*StoreServiceSnapshotResponse)(nil),  // 13: lattice.v1.StoreServiceSnapshotResponse
-	(*StoreServicePruneRequest)(nil),      // 14: lattice.v1.StoreServicePruneRequest
-	(*StoreServicePruneResponse)(nil),     // 15: lattice.v1.StoreServicePruneResponse
-	(*StoreServiceExportRequest)(nil),     // 16: lattice.v1.StoreServiceExportRequest
-	(*StoreServiceExportResponse)(nil),    // 17: lattice.v1.StoreServiceExportResponse
-	(*StoreServiceImportRequest)(nil),     // 18: lattice.v1.StoreServiceImportRequest
-	(*StoreServiceImportResponse)(nil),    // 19: lattice.v1.StoreServiceImportResponse
-	(*Imported)(nil),                      // 20: lattice.v1.Imported
-	(*timestamppb.Timestamp)(nil),         // 21: google.protobuf.Timestamp
+	(*Store)(nil),                            // 0: lattice.v1.Store
+	(*StoreServiceListRequest)(nil),          // 1: lattice.v1.StoreServiceListRequest
+	(*StoreServiceListResponse)(nil),         // 2: lattice.v1.StoreServiceListResponse
+	(*StoreServiceInfoRequest)(nil),          // 3: lattice.v1.StoreServiceInfoRequest
+	(*StoreServiceInfoResponse)(nil),         // 4: lattice.v1.StoreServiceInfoResponse
+	(*StoreServiceCreateRequest)(nil),        // 5: lattice.v1.StoreServiceCreateRequest
+	(*StoreServiceCreateResponse)(nil),       // 6: lattice.v1.StoreServiceCreateResponse
+	(*StoreServiceUseRequest)(nil),           // 7: lattice.v1.StoreServiceUseRequest
+	(*StoreServiceUseResponse)(nil),          // 8: lattice.v1.StoreServiceUseResponse
+	(*Snapshot)(nil),                         // 9: lattice.v1.Snapshot
+	(*StoreServiceSnapshotsRequest)(nil),     // 10: lattice.v1.StoreServiceSnapshotsRequest
+	(*StoreServiceSnapshotsResponse)(nil),    // 11: lattice.v1.StoreServiceSnapshotsResponse
+	(*StoreServiceSnapshotRequest)(nil),      // 12: lattice.v1.StoreServiceSnapshotRequest
+	(*StoreServiceSnapshotResponse)(nil),     // 13: lattice.v1.StoreServiceSnapshotResponse
+	(*StoreServiceDropSnapshotRequest)(nil),  // 14: lattice.v1.StoreServiceDropSnapshotRequest
+	(*StoreServiceDropSnapshotResponse)(nil), // 15: lattice.v1.StoreServiceDropSnapshotResponse
+	(*StoreServicePruneRequest)(nil),         // 16: lattice.v1.StoreServicePruneRequest
+	(*StoreServicePruneResponse)(nil),        // 17: lattice.v1.StoreServicePruneResponse
+	(*StoreServiceExportRequest)(nil),        // 18: lattice.v1.StoreServiceExportRequest
+	(*StoreServiceExportResponse)(nil),       // 19: lattice.v1.StoreServiceExportResponse
+	(*StoreServiceImportRequest)(nil),        // 20: lattice.v1.StoreServiceImportRequest
+	(*StoreServiceImportResponse)(nil),       // 21: lattice.v1.StoreServiceImportResponse
+	(*Imported)(nil),                         // 22: lattice.v1.Imported
+	(*timestamppb.Timestamp)(nil),            // 23: google.protobuf.Timestamp
 }
 var file_lattice_v1_store_proto_depIdxs = []int32{
-	21, // 0: lattice.v1.Store.created:type_name -> google.protobuf.Timestamp
+	23, // 0: lattice.v1.Store.created:type_name -> google.protobuf.Timestamp
 	0,  // 1: lattice.v1.StoreServiceListResponse.stores:type_name -> lattice.v1.Store
 	0,  // 2: lattice.v1.StoreServiceInfoResponse.store:type_name -> lattice.v1.Store
 	0,  // 3: lattice.v1.StoreServiceCreateResponse.store:type_name -> lattice.v1.Store
 	0,  // 4: lattice.v1.StoreServiceUseResponse.store:type_name -> lattice.v1.Store
-	21, // 5: lattice.v1.Snapshot.taken:type_name -> google.protobuf.Timestamp
+	23, // 5: lattice.v1.Snapshot.taken:type_name -> google.protobuf.Timestamp
 	9,  // 6: lattice.v1.StoreServiceSnapshotsResponse.snapshots:type_name -> lattice.v1.Snapshot
 	9,  // 7: lattice.v1.StoreServiceSnapshotResponse.snapshot:type_name -> lattice.v1.Snapshot
 	9,  // 8: lattice.v1.StoreServicePruneResponse.base:type_name -> lattice.v1.Snapshot
-	20, // 9: lattice.v1.StoreServiceImportResponse.imported:type_name -> lattice.v1.Imported
+	22, // 9: lattice.v1.StoreServiceImportResponse.imported:type_name -> lattice.v1.Imported
 	0,  // 10: lattice.v1.Imported.store:type_name -> lattice.v1.Store
 	1,  // 11: lattice.v1.StoreService.List:input_type -> lattice.v1.StoreServiceListRequest
 	3,  // 12: lattice.v1.StoreService.Info:input_type -> lattice.v1.StoreServiceInfoRequest
@@ -1334,20 +1429,22 @@ var file_lattice_v1_store_proto_depIdxs = []int32{
 	7,  // 14: lattice.v1.StoreService.Use:input_type -> lattice.v1.StoreServiceUseRequest
 	10, // 15: lattice.v1.StoreService.Snapshots:input_type -> lattice.v1.StoreServiceSnapshotsRequest
 	12, // 16: lattice.v1.StoreService.Snapshot:input_type -> lattice.v1.StoreServiceSnapshotRequest
-	14, // 17: lattice.v1.StoreService.Prune:input_type -> lattice.v1.StoreServicePruneRequest
-	16, // 18: lattice.v1.StoreService.Export:input_type -> lattice.v1.StoreServiceExportRequest
-	18, // 19: lattice.v1.StoreService.Import:input_type -> lattice.v1.StoreServiceImportRequest
-	2,  // 20: lattice.v1.StoreService.List:output_type -> lattice.v1.StoreServiceListResponse
-	4,  // 21: lattice.v1.StoreService.Info:output_type -> lattice.v1.StoreServiceInfoResponse
-	6,  // 22: lattice.v1.StoreService.Create:output_type -> lattice.v1.StoreServiceCreateResponse
-	8,  // 23: lattice.v1.StoreService.Use:output_type -> lattice.v1.StoreServiceUseResponse
-	11, // 24: lattice.v1.StoreService.Snapshots:output_type -> lattice.v1.StoreServiceSnapshotsResponse
-	13, // 25: lattice.v1.StoreService.Snapshot:output_type -> lattice.v1.StoreServiceSnapshotResponse
-	15, // 26: lattice.v1.StoreService.Prune:output_type -> lattice.v1.StoreServicePruneResponse
-	17, // 27: lattice.v1.StoreService.Export:output_type -> lattice.v1.StoreServiceExportResponse
-	19, // 28: lattice.v1.StoreService.Import:output_type -> lattice.v1.StoreServiceImportResponse
-	20, // [20:29] is the sub-list for method output_type
-	11, // [11:20] is the sub-list for method input_type
+	14, // 17: lattice.v1.StoreService.DropSnapshot:input_type -> lattice.v1.StoreServiceDropSnapshotRequest
+	16, // 18: lattice.v1.StoreService.Prune:input_type -> lattice.v1.StoreServicePruneRequest
+	18, // 19: lattice.v1.StoreService.Export:input_type -> lattice.v1.StoreServiceExportRequest
+	20, // 20: lattice.v1.StoreService.Import:input_type -> lattice.v1.StoreServiceImportRequest
+	2,  // 21: lattice.v1.StoreService.List:output_type -> lattice.v1.StoreServiceListResponse
+	4,  // 22: lattice.v1.StoreService.Info:output_type -> lattice.v1.StoreServiceInfoResponse
+	6,  // 23: lattice.v1.StoreService.Create:output_type -> lattice.v1.StoreServiceCreateResponse
+	8,  // 24: lattice.v1.StoreService.Use:output_type -> lattice.v1.StoreServiceUseResponse
+	11, // 25: lattice.v1.StoreService.Snapshots:output_type -> lattice.v1.StoreServiceSnapshotsResponse
+	13, // 26: lattice.v1.StoreService.Snapshot:output_type -> lattice.v1.StoreServiceSnapshotResponse
+	15, // 27: lattice.v1.StoreService.DropSnapshot:output_type -> lattice.v1.StoreServiceDropSnapshotResponse
+	17, // 28: lattice.v1.StoreService.Prune:output_type -> lattice.v1.StoreServicePruneResponse
+	19, // 29: lattice.v1.StoreService.Export:output_type -> lattice.v1.StoreServiceExportResponse
+	21, // 30: lattice.v1.StoreService.Import:output_type -> lattice.v1.StoreServiceImportResponse
+	21, // [21:31] is the sub-list for method output_type
+	11, // [11:21] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
 	11, // [11:11] is the sub-list for extension extendee
 	0,  // [0:11] is the sub-list for field type_name
@@ -1364,7 +1461,7 @@ func file_lattice_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lattice_v1_store_proto_rawDesc), len(file_lattice_v1_store_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

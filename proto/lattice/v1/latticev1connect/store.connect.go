@@ -45,6 +45,9 @@ const (
 	StoreServiceSnapshotsProcedure = "/lattice.v1.StoreService/Snapshots"
 	// StoreServiceSnapshotProcedure is the fully-qualified name of the StoreService's Snapshot RPC.
 	StoreServiceSnapshotProcedure = "/lattice.v1.StoreService/Snapshot"
+	// StoreServiceDropSnapshotProcedure is the fully-qualified name of the StoreService's DropSnapshot
+	// RPC.
+	StoreServiceDropSnapshotProcedure = "/lattice.v1.StoreService/DropSnapshot"
 	// StoreServicePruneProcedure is the fully-qualified name of the StoreService's Prune RPC.
 	StoreServicePruneProcedure = "/lattice.v1.StoreService/Prune"
 	// StoreServiceExportProcedure is the fully-qualified name of the StoreService's Export RPC.
@@ -68,6 +71,9 @@ type StoreServiceClient interface {
 	// Snapshot writes a store's state as it is now to a snapshot that the node keeps.
 	// If the newest one holds the same, it is that.
 	Snapshot(context.Context, *v1.StoreServiceSnapshotRequest) (*v1.StoreServiceSnapshotResponse, error)
+	// DropSnapshot removes a kept snapshot. KIND_NOT_FOUND; KIND_CONFLICT: entries below
+	// it were pruned, so it stays.
+	DropSnapshot(context.Context, *v1.StoreServiceDropSnapshotRequest) (*v1.StoreServiceDropSnapshotResponse, error)
 	// Prune drops the entries that a kept snapshot covers. The state and its root stay
 	// what they are. KIND_NOT_FOUND: no such snapshot. KIND_CONFLICT: something below
 	// it came to light since it was taken, or more was pruned already.
@@ -132,6 +138,12 @@ func NewStoreServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(storeServiceMethods.ByName("Snapshot")),
 			connect.WithClientOptions(opts...),
 		),
+		dropSnapshot: connect.NewClient[v1.StoreServiceDropSnapshotRequest, v1.StoreServiceDropSnapshotResponse](
+			httpClient,
+			baseURL+StoreServiceDropSnapshotProcedure,
+			connect.WithSchema(storeServiceMethods.ByName("DropSnapshot")),
+			connect.WithClientOptions(opts...),
+		),
 		prune: connect.NewClient[v1.StoreServicePruneRequest, v1.StoreServicePruneResponse](
 			httpClient,
 			baseURL+StoreServicePruneProcedure,
@@ -156,15 +168,16 @@ func NewStoreServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 
 // storeServiceClient implements StoreServiceClient.
 type storeServiceClient struct {
-	list      *connect.Client[v1.StoreServiceListRequest, v1.StoreServiceListResponse]
-	info      *connect.Client[v1.StoreServiceInfoRequest, v1.StoreServiceInfoResponse]
-	create    *connect.Client[v1.StoreServiceCreateRequest, v1.StoreServiceCreateResponse]
-	use       *connect.Client[v1.StoreServiceUseRequest, v1.StoreServiceUseResponse]
-	snapshots *connect.Client[v1.StoreServiceSnapshotsRequest, v1.StoreServiceSnapshotsResponse]
-	snapshot  *connect.Client[v1.StoreServiceSnapshotRequest, v1.StoreServiceSnapshotResponse]
-	prune     *connect.Client[v1.StoreServicePruneRequest, v1.StoreServicePruneResponse]
-	export    *connect.Client[v1.StoreServiceExportRequest, v1.StoreServiceExportResponse]
-	_import   *connect.Client[v1.StoreServiceImportRequest, v1.StoreServiceImportResponse]
+	list         *connect.Client[v1.StoreServiceListRequest, v1.StoreServiceListResponse]
+	info         *connect.Client[v1.StoreServiceInfoRequest, v1.StoreServiceInfoResponse]
+	create       *connect.Client[v1.StoreServiceCreateRequest, v1.StoreServiceCreateResponse]
+	use          *connect.Client[v1.StoreServiceUseRequest, v1.StoreServiceUseResponse]
+	snapshots    *connect.Client[v1.StoreServiceSnapshotsRequest, v1.StoreServiceSnapshotsResponse]
+	snapshot     *connect.Client[v1.StoreServiceSnapshotRequest, v1.StoreServiceSnapshotResponse]
+	dropSnapshot *connect.Client[v1.StoreServiceDropSnapshotRequest, v1.StoreServiceDropSnapshotResponse]
+	prune        *connect.Client[v1.StoreServicePruneRequest, v1.StoreServicePruneResponse]
+	export       *connect.Client[v1.StoreServiceExportRequest, v1.StoreServiceExportResponse]
+	_import      *connect.Client[v1.StoreServiceImportRequest, v1.StoreServiceImportResponse]
 }
 
 // List calls lattice.v1.StoreService.List.
@@ -221,6 +234,15 @@ func (c *storeServiceClient) Snapshot(ctx context.Context, req *v1.StoreServiceS
 	return nil, err
 }
 
+// DropSnapshot calls lattice.v1.StoreService.DropSnapshot.
+func (c *storeServiceClient) DropSnapshot(ctx context.Context, req *v1.StoreServiceDropSnapshotRequest) (*v1.StoreServiceDropSnapshotResponse, error) {
+	response, err := c.dropSnapshot.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // Prune calls lattice.v1.StoreService.Prune.
 func (c *storeServiceClient) Prune(ctx context.Context, req *v1.StoreServicePruneRequest) (*v1.StoreServicePruneResponse, error) {
 	response, err := c.prune.CallUnary(ctx, connect.NewRequest(req))
@@ -263,6 +285,9 @@ type StoreServiceHandler interface {
 	// Snapshot writes a store's state as it is now to a snapshot that the node keeps.
 	// If the newest one holds the same, it is that.
 	Snapshot(context.Context, *v1.StoreServiceSnapshotRequest) (*v1.StoreServiceSnapshotResponse, error)
+	// DropSnapshot removes a kept snapshot. KIND_NOT_FOUND; KIND_CONFLICT: entries below
+	// it were pruned, so it stays.
+	DropSnapshot(context.Context, *v1.StoreServiceDropSnapshotRequest) (*v1.StoreServiceDropSnapshotResponse, error)
 	// Prune drops the entries that a kept snapshot covers. The state and its root stay
 	// what they are. KIND_NOT_FOUND: no such snapshot. KIND_CONFLICT: something below
 	// it came to light since it was taken, or more was pruned already.
@@ -323,6 +348,12 @@ func NewStoreServiceHandler(svc StoreServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(storeServiceMethods.ByName("Snapshot")),
 		connect.WithHandlerOptions(opts...),
 	)
+	storeServiceDropSnapshotHandler := connect.NewUnaryHandlerSimple(
+		StoreServiceDropSnapshotProcedure,
+		svc.DropSnapshot,
+		connect.WithSchema(storeServiceMethods.ByName("DropSnapshot")),
+		connect.WithHandlerOptions(opts...),
+	)
 	storeServicePruneHandler := connect.NewUnaryHandlerSimple(
 		StoreServicePruneProcedure,
 		svc.Prune,
@@ -356,6 +387,8 @@ func NewStoreServiceHandler(svc StoreServiceHandler, opts ...connect.HandlerOpti
 			storeServiceSnapshotsHandler.ServeHTTP(w, r)
 		case StoreServiceSnapshotProcedure:
 			storeServiceSnapshotHandler.ServeHTTP(w, r)
+		case StoreServiceDropSnapshotProcedure:
+			storeServiceDropSnapshotHandler.ServeHTTP(w, r)
 		case StoreServicePruneProcedure:
 			storeServicePruneHandler.ServeHTTP(w, r)
 		case StoreServiceExportProcedure:
@@ -393,6 +426,10 @@ func (UnimplementedStoreServiceHandler) Snapshots(context.Context, *v1.StoreServ
 
 func (UnimplementedStoreServiceHandler) Snapshot(context.Context, *v1.StoreServiceSnapshotRequest) (*v1.StoreServiceSnapshotResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.StoreService.Snapshot is not implemented"))
+}
+
+func (UnimplementedStoreServiceHandler) DropSnapshot(context.Context, *v1.StoreServiceDropSnapshotRequest) (*v1.StoreServiceDropSnapshotResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.StoreService.DropSnapshot is not implemented"))
 }
 
 func (UnimplementedStoreServiceHandler) Prune(context.Context, *v1.StoreServicePruneRequest) (*v1.StoreServicePruneResponse, error) {
