@@ -222,3 +222,46 @@ func TestFairness(t *testing.T) {
 		t.Error("they differ at the end")
 	}
 }
+
+// TestHistoryGoesOn checks that a log that is always written does not keep another
+// from being caught up with.
+func TestHistoryGoesOn(t *testing.T) {
+	w := newWorld(t, "ann", "bob", "cid", "dan")
+	w.config = func(c *Config) { c.Turn, c.Window, c.Reads = 500, 1000, 1 }
+	for _, n := range w.nodes {
+		n.start()
+	}
+	a, b, c, d := w.node("ann"), w.node("bob"), w.node("cid"), w.node("dan")
+	w.connect(a, b)
+	copied := func(n *node) {
+		l := slices.Clone(n.disk.logs[n.own])
+		a.disk.logs[n.own] = l
+		a.do(a.r.Appended(n.own, l[len(l)-1].Link(), l[len(l)-1].Time, w.now))
+	}
+	c.write(1, 400)
+	copied(c)
+	w.settle() // bob has all of cid's log: what follows there is new
+	d.write(50, 400)
+	copied(d) // and all of dan's is history
+	for range 400 {
+		if len(b.disk.logs[d.own]) > 20 {
+			return
+		}
+		c.write(3, 400)
+		copied(c)
+		for _, n := range []*node{a, b} {
+			for _, from := range []*node{a, b} {
+				if len(n.inbox[from]) > 0 {
+					n.deliver(from)
+				}
+			}
+			if len(n.reads) > 0 {
+				n.load()
+			}
+			if len(n.store) > 0 {
+				n.persist()
+			}
+		}
+	}
+	t.Errorf("of dan's log there are %d entries, of cid's %d", len(b.disk.logs[d.own]), len(b.disk.logs[c.own]))
+}

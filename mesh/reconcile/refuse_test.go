@@ -201,13 +201,6 @@ func TestSessionsEnd(t *testing.T) {
 			}
 			return all
 		}, TooMuch},
-		"blocks without credit": {func(w *world) [][]byte {
-			all := [][]byte{Encode(hello(w))}
-			for range 2 {
-				all = append(all, Encode(Blocks{Log: state.Writer{Author: idOf("cid"), Incarnation: 1}, Ask: 9, Entries: [][]byte{make([]byte, 5<<20)}}))
-			}
-			return all
-		}, TooMuch},
 		"blocks that nobody wants": {func(w *world) [][]byte {
 			all := [][]byte{Encode(hello(w))}
 			for range 300 {
@@ -303,18 +296,27 @@ func TestCreditHolds(t *testing.T) {
 }
 
 // TestStoreRefuses checks what follows when the store cannot take entries for a
-// while: they are wanted again, and nothing is lost or skipped.
+// while, with more of the same log behind them: they are wanted again, nobody is
+// blamed, and nothing is lost or skipped.
 func TestStoreRefuses(t *testing.T) {
 	w := newWorld(t, "ann", "bob")
+	w.config = func(c *Config) { c.Turn = 300 }
 	a, b := w.node("ann"), w.node("bob")
+	a.start()
+	b.start()
 	a.write(5, 100)
 	b.hold = true
 	w.connect(a, b)
 	w.settle()
-	s := b.store[0]
-	b.store = b.store[1:]
-	b.do(b.r.Stored(s.ID, 0, lattice.E(lattice.Storage, errors.New("disk full")), w.now))
-	b.hold = false
+	if len(b.store) < 2 {
+		t.Fatalf("%d stores are under way", len(b.store))
+	}
+	full := lattice.E(lattice.Storage, errors.New("disk full"))
+	for _, s := range b.store {
+		b.do(b.r.Stored(s.ID, 0, full, w.now))
+		full = sigchain.ErrGap // what is behind it does not follow
+	}
+	b.store, b.hold = nil, false
 	w.settle()
 	if len(b.disk.logs[a.own]) != 2 {
 		t.Errorf("it has %d entries", len(b.disk.logs[a.own]))
@@ -323,6 +325,36 @@ func TestStoreRefuses(t *testing.T) {
 	w.settle()
 	if b.r.Root() != a.r.Root() {
 		t.Error("they differ when the disk has room again")
+	}
+	if w.refused[NotStored] != 1 || len(w.refused) != 1 {
+		t.Errorf("refused: %v", w.refused)
+	}
+}
+
+// TestCreditIsKept has bob send entries that were wanted, and go on when there is no
+// credit for them. The session ends; what came with credit is kept.
+func TestCreditIsKept(t *testing.T) {
+	w := newWorld(t, "ann", "bob")
+	w.config = func(c *Config) { c.Window, c.Turn = 1, 1 }
+	a, b := w.node("ann"), w.node("bob")
+	a.start()
+	b.start()
+	b.write(3, 10)
+	b.lie = func(_ *node, m Message) []Message {
+		x, ok := m.(Blocks)
+		if !ok {
+			return []Message{m}
+		}
+		next := Blocks{Log: x.Log, Ask: x.Ask, After: x.After + 1, Entries: [][]byte{b.disk.logs[b.own][1].Bytes()}}
+		return []Message{x, next}
+	}
+	a.hold = true
+	w.connect(a, b)
+	w.settle()
+	a.hold = false
+	w.settle()
+	if w.refused[TooMuch] != 1 || a.reach[b] || len(a.disk.logs[b.own]) != 1 {
+		t.Errorf("refused %v, connected %v, %d entries", w.refused, a.reach[b], len(a.disk.logs[b.own]))
 	}
 }
 
@@ -397,46 +429,4 @@ func TestForgedSearch(t *testing.T) {
 	if len(b.disk.logs[a.own]) != len(a.disk.logs[a.own]) {
 		t.Error("bob's own log does not come to ann")
 	}
-}
-
-// TestHistoryGoesOn checks that a log that is always written does not keep another
-// from being caught up with.
-func TestHistoryGoesOn(t *testing.T) {
-	w := newWorld(t, "ann", "bob", "cid")
-	w.config = func(c *Config) { c.Turn, c.Window, c.Reads = 500, 1000, 1 }
-	for _, n := range w.nodes {
-		n.start()
-	}
-	a, b, c := w.node("ann"), w.node("bob"), w.node("cid")
-	c.write(1, 400)
-	a.disk.logs[c.own] = slices.Clone(c.disk.logs[c.own])
-	a.start()
-	w.connect(a, b)
-	w.settle()
-	a.write(50, 400) // history
-	w.disconnect(a, b)
-	w.connect(a, b)
-	for range 400 {
-		if len(b.disk.logs[a.own]) > 30 {
-			return
-		}
-		c.write(2, 400)
-		a.disk.logs[c.own] = slices.Clone(c.disk.logs[c.own])
-		tip := c.disk.logs[c.own][len(c.disk.logs[c.own])-1]
-		a.do(a.r.Appended(c.own, tip.Link(), tip.Time, w.now))
-		for _, n := range []*node{a, b} {
-			for _, from := range []*node{a, b} {
-				if len(n.inbox[from]) > 0 {
-					n.deliver(from)
-				}
-			}
-			if len(n.reads) > 0 {
-				n.load()
-			}
-			if len(n.store) > 0 {
-				n.persist()
-			}
-		}
-	}
-	t.Errorf("of ann's log there are %d entries", len(b.disk.logs[a.own]))
 }
