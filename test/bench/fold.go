@@ -35,9 +35,13 @@ func (w foldWork) String() string {
 }
 
 // measureFolds writes each log with a node, deletes the folded state, and starts
-// the node again on one core.
-func (e *env) measureFolds(ctx context.Context, works []foldWork, say func(string, ...any)) (all []compare.Fold, err error) {
+// the node again on one core. Works for which there is no time are left out.
+func (e *env) measureFolds(ctx context.Context, works []foldWork, until time.Time, say func(string, ...any)) (all []compare.Fold, err error) {
 	for _, w := range works {
+		if time.Now().After(until) {
+			say("fold: no time for %s", w)
+			continue
+		}
 		say("fold: %s, %d operations", w, w.requests)
 		f, err := e.foldAgain(ctx, w)
 		if err != nil {
