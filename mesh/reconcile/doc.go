@@ -24,6 +24,9 @@
 //     members have changed by Reconsider; call Tick a few times a second.
 //  7. Count and show Effects.Refused. Fetch what Effects.Snapshots offers if a log
 //     cannot go on without it, and then Rebase.
+//  8. Say what this node itself knows of a partition, once it is durable, by Learned:
+//     its grants, checkpoints and cosignatures, and what Effects.Prove asks for, if
+//     the tree is here.
 //
 // After a crash a new Replica begins from what is durable. Nothing else needs to be
 // kept: what a peer had last time would be only a hint.

@@ -311,6 +311,8 @@ func (r *Replica) Rebase(have Inventory, nowMs int64) (Effects, error) {
 	for _, l := range r.logs {
 		l.search = nil
 	}
+	clear(r.bars) // mostly of logs that were pruned at a peer
+	clear(r.barCount)
 	r.stores, r.todo, r.cuts = map[uint64]storing{}, nil, nil // what is on its way to the disk is not counted
 	if err := r.fill(have); err != nil {
 		return r.done(), err

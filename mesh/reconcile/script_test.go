@@ -34,6 +34,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the transcripts in testdat
 //	prune NODE log=NAME upto=SEQ  it drops entries
 //	forge NODE of=NAME at=SEQ     it changes that entry when it sends it
 //	head NODE at=SIZE [from=SIZE] [by=NAME]   it knows a checkpoint, a proof from an older one, a cosignature
+//	import NODE from=NAME         it takes over, as from a snapshot, what the other has pruned
 //	set KEY VALUE of the configuration: turn, window
 //	have [NODE...]                logs, entries without effect, root
 func TestTranscripts(t *testing.T) {
@@ -171,6 +172,18 @@ func (s *script) run(line string) string {
 	case "prune":
 		n := s.node(args[0])
 		n.disk.base[state.Writer{Author: idOf(named["log"]), Incarnation: 1}] = uint64(number("upto", 1))
+		e, err := n.r.Rebase(n.inventory(), n.now)
+		s.check(err)
+		n.do(e)
+	case "import":
+		n, from := s.node(args[0]), s.node(named["from"])
+		for w, base := range from.disk.base {
+			if uint64(len(n.disk.logs[w])) < base {
+				n.disk.logs[w], n.disk.base[w] = slices.Clone(from.disk.logs[w][:base]), base
+			}
+		}
+		n.m.Reset()
+		n.refold()
 		e, err := n.r.Rebase(n.inventory(), n.now)
 		s.check(err)
 		n.do(e)
