@@ -238,12 +238,18 @@ func (s *session) complete(line string) []string {
 	if n := len(words); n > 0 && !strings.HasSuffix(line, " ") {
 		last, words = words[n-1], words[:n-1]
 	}
+	asked := len(words) > 0 && words[0] == "help" // completed as the command that help is about
+	if asked {
+		words = words[1:]
+	}
 	var found []string
 	if len(words) == 0 {
 		for name := range shortNames() {
 			found = append(found, name)
 		}
-		found = append(found, "use", "quit", "help")
+		if found = append(found, "use", "quit"); !asked {
+			found = append(found, "help")
+		}
 	}
 	if len(words) > 0 && words[0] == "use" {
 		words = []string{"store", "use"}
