@@ -196,6 +196,9 @@ func (s *storeCheck) checkTopics() error {
 		}
 		names[t.Name] = id
 		s.checkTopic(t)
+		if s.node() != s.owner { // it is led elsewhere, and not here
+			continue
+		}
 		for n := range t.Partitions {
 			if err := s.checkPartition(lattice.TopicPartition{Topic: id, Partition: n}); err != nil {
 				return err
