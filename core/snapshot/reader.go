@@ -50,8 +50,8 @@ func (c *chunks) next() (Kind, []byte, error) {
 	if k < KindHead || k > KindSignature || n == 0 || n > MaxChunk {
 		return 0, nil, damaged("at byte %d: a chunk of kind %d, %d bytes", c.good, k, n)
 	}
-	if c.body == nil {
-		c.body = make([]byte, MaxChunk)
+	if uint32(cap(c.body)) < n {
+		c.body = make([]byte, n)
 	}
 	body := c.body[:n]
 	if _, err := io.ReadFull(c.r, body); err != nil {

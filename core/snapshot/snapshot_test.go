@@ -318,21 +318,20 @@ func FuzzReader(f *testing.F) {
 	b := sample(f).write(f, keyOf(9))
 	f.Add(b[fileHead:])
 	f.Add([]byte{5, 0, 0, 0, 1, 200})
+	head := append(bytes.Clone(sample(f).head.Genesis.Bytes()), make([]byte, 32)...)
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if _, _, err := read(bytes.NewReader(append([]byte{'L', 'B', version}, in...))); err == nil {
 			return
 		}
 		// The same as chunks with right sums, behind a good head, so that items are reached.
-		parts := []any{KindHead, append(bytes.Clone(sample(t).head.Genesis.Bytes()), make([]byte, 32)...)}
+		parts := []any{KindHead, head}
 		for len(in) > 2 {
 			n := min(int(in[1])+1, len(in)-2)
 			parts = append(parts, Kind(in[0]%8), in[2:2+n])
 			in = in[2+n:]
 		}
-		c, _, err := read(bytes.NewReader(forge(parts...)))
-		if err == nil {
+		if _, _, err := read(bytes.NewReader(forge(parts...))); err == nil {
 			t.Fatal("a forged signature counts")
 		}
-		_ = c
 	})
 }
