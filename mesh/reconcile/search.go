@@ -130,6 +130,13 @@ func (r *Replica) keepFork(p, told *peer, f ForkProof) {
 	if have, ok := r.forks[at.Author]; ok && !before(at, have) {
 		return
 	}
+	for _, s := range r.stores {
+		// A store keeps one proof for an author, the last that it is handed: a later
+		// place must not follow an earlier one that is on its way.
+		if s.fork != nil && s.fork.A.Author == at.Author && !before(at, s.fork.A.Ref().Place()) {
+			return
+		}
+	}
 	id := r.nextID()
 	r.stores[id] = storing{peer: p, told: told, fork: &f}
 	r.eff.Store = append(r.eff.Store, Store{ID: id, Peer: p.id, Log: logOf(at), Fork: &f})
