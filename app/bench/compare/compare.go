@@ -89,17 +89,32 @@ type Plan struct {
 // Run measures all peers, and returns in how many rounds. A peer that fails is
 // among them with the reason; the error is of the context.
 func (p Plan) Run(ctx context.Context, peers []Peer) (_ []Measured, rounds int, _ error) {
-	began := time.Now()
 	all := make([]Measured, len(peers))
 	for i, peer := range peers {
 		all[i] = Measured{Name: peer.Name, Class: peer.Class, How: peer.How, Figures: map[string]*Figure{}}
 	}
-	for round := range p.Rounds {
-		if spent := time.Since(began); round > 0 && p.Budget > 0 && spent+spent/time.Duration(round) > p.Budget {
-			p.say("no time for round %d: %v of %v are spent", round+1, spent.Round(time.Second), p.Budget)
-			return all, round, nil
+	t := turns{p.Rounds, p.Budget, p.Say}
+	rounds, err := t.run(ctx, all, func(i int) error { return p.one(ctx, peers[i], &all[i]) })
+	return all, rounds, err
+}
+
+// turns is how often peers are measured, and what is told of it.
+type turns struct {
+	rounds int
+	budget time.Duration // the last rounds are left out when they would take longer; 0: never
+	tell   func(format string, args ...any)
+}
+
+// run calls one with each peer's number, in rounds of alternating order, and
+// returns in how many rounds. A peer that fails is left out from then on.
+func (t turns) run(ctx context.Context, all []Measured, one func(i int) error) (rounds int, _ error) {
+	began := time.Now()
+	for round := range t.rounds {
+		if spent := time.Since(began); round > 0 && t.budget > 0 && spent+spent/time.Duration(round) > t.budget {
+			t.say("no time for round %d: %v of %v are spent", round+1, spent.Round(time.Second), t.budget)
+			return round, nil
 		}
-		order := make([]int, len(peers))
+		order := make([]int, len(all))
 		for i := range order {
 			order[i] = i
 		}
@@ -107,25 +122,26 @@ func (p Plan) Run(ctx context.Context, peers []Peer) (_ []Measured, rounds int, 
 			slices.Reverse(order)
 		}
 		for _, i := range order {
-			if all[i].Failed != "" {
+			m := &all[i]
+			if m.Failed != "" {
 				continue
 			}
-			p.say("round %d of %d: %s, %s", round+1, p.Rounds, peers[i].Name, peers[i].Class)
-			if err := p.one(ctx, peers[i], &all[i]); err != nil {
+			t.say("round %d of %d: %s, %s", round+1, t.rounds, m.Name, m.Class)
+			if err := one(i); err != nil {
 				if ctx.Err() != nil {
-					return all, round, ctx.Err()
+					return round, ctx.Err()
 				}
-				all[i].Failed = err.Error()
-				p.say("%s, %s: %v", peers[i].Name, peers[i].Class, err)
+				m.Failed = err.Error()
+				t.say("%s, %s: %v", m.Name, m.Class, err)
 			}
 		}
 	}
-	return all, p.Rounds, nil
+	return t.rounds, nil
 }
 
-func (p Plan) say(format string, args ...any) {
-	if p.Say != nil {
-		p.Say(format, args...)
+func (t turns) say(format string, args ...any) {
+	if t.tell != nil {
+		t.tell(format, args...)
 	}
 }
 

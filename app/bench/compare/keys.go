@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/lattice-log/lattice/app/bench"
@@ -61,45 +60,14 @@ type KeyPlan struct {
 // rounds. How often a work is done is found out with the first peer of its class
 // and is the same for all that follow. Errors are as with Plan.Run.
 func (p KeyPlan) Run(ctx context.Context, peers []KeyPeer) (_ []Measured, rounds int, _ error) {
-	began := time.Now()
 	all := make([]Measured, len(peers))
 	for i, peer := range peers {
 		all[i] = Measured{Name: peer.Name, Class: peer.Class, How: peer.How, Figures: map[string]*Figure{}}
 	}
 	requests := map[string]int64{}
-	for round := range p.Rounds {
-		if spent := time.Since(began); round > 0 && p.Budget > 0 && spent+spent/time.Duration(round) > p.Budget {
-			p.say("no time for round %d: %v of %v are spent", round+1, spent.Round(time.Second), p.Budget)
-			return all, round, nil
-		}
-		order := make([]int, len(peers))
-		for i := range order {
-			order[i] = i
-		}
-		if round%2 == 1 {
-			slices.Reverse(order)
-		}
-		for _, i := range order {
-			if all[i].Failed != "" {
-				continue
-			}
-			p.say("round %d of %d: %s, %s", round+1, p.Rounds, peers[i].Name, peers[i].Class)
-			if err := p.one(ctx, peers[i], &all[i], requests); err != nil {
-				if ctx.Err() != nil {
-					return all, round, ctx.Err()
-				}
-				all[i].Failed = err.Error()
-				p.say("%s, %s: %v", peers[i].Name, peers[i].Class, err)
-			}
-		}
-	}
-	return all, p.Rounds, nil
-}
-
-func (p KeyPlan) say(format string, args ...any) {
-	if p.Say != nil {
-		p.Say(format, args...)
-	}
+	t := turns{p.Rounds, p.Budget, p.Say}
+	rounds, err := t.run(ctx, all, func(i int) error { return p.one(ctx, peers[i], &all[i], requests) })
+	return all, rounds, err
 }
 
 // one starts a peer, does every work once, and stops it.
