@@ -5,8 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"time"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/internal/testkit/transcript"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what the transcripts in testdata now say")
@@ -35,47 +34,10 @@ var rewrite = flag.Bool("rewrite", false, "write what the transcripts in testdat
 // A member id is printed as the name that the script gave the member. Replies
 // that come later than their request are printed where they come.
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no transcripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { runTranscript(t, file) })
-	}
-}
-
-func runTranscript(t *testing.T, file string) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &script{t: t, world: newWorld(t, nil), ids: map[string]string{}, names: map[string]string{}, gens: map[string]int32{}}
-	var out strings.Builder
-	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
-	for i := 0; i < len(lines); {
-		line := lines[i]
-		i++
-		if line == "" || strings.HasPrefix(line, "#") {
-			fmt.Fprintln(&out, line)
-			continue
-		}
-		want := ""
-		if i < len(lines) && lines[i] == "----" {
-			for i++; i < len(lines) && lines[i] != ""; i++ {
-				want += lines[i] + "\n"
-			}
-		}
-		got := s.run(line)
-		fmt.Fprintf(&out, "%s\n----\n%s", line, got)
-		if got != want && !*rewrite {
-			t.Errorf("%s: %s\ngot:\n%swant:\n%s", file, line, got, want)
-		}
-	}
-	if *rewrite {
-		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	transcript.Run(t, *rewrite, func(t *testing.T) func(string) string {
+		s := &script{t: t, world: newWorld(t, nil), ids: map[string]string{}, names: map[string]string{}, gens: map[string]int32{}}
+		return s.run
+	})
 }
 
 type script struct {
