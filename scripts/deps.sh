@@ -1,7 +1,8 @@
 #!/bin/sh
 # Sets up what the tests need on Debian or Ubuntu: kcat, Redis's tools, Node.js with
 # kafkajs and ioredis, Java and Python with a Kafka client each, redis-py. "deps.sh field" also sets up
-# everything that only the whole field of clients (scripts/test-field.sh) needs.
+# everything that only the whole field of clients (scripts/test-field.sh) needs;
+# "deps.sh suites" installs what scripts/test-suites.sh builds and runs other projects' suites with.
 # What is there already is left alone, so that a second run needs no network.
 set -eu
 cd "$(dirname "$0")/.."
@@ -20,13 +21,25 @@ want javac default-jdk-headless
 want mvn maven
 want python3 python3
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
-if [ "$field" = field ]; then
-	want cargo cargo
+header() {
+	[ -f "/usr/include/$1" ] || missing="$missing $2"
+}
+if [ "$field" = field ] || [ "$field" = suites ]; then
 	want g++ g++
 	want make make
-	[ -f /usr/include/openssl/ssl.h ] || missing="$missing libssl-dev"
-	[ -f /usr/include/zlib.h ] || missing="$missing zlib1g-dev"
-	[ -f /usr/include/zstd.h ] || missing="$missing libzstd-dev"
+	header openssl/ssl.h libssl-dev
+	header zlib.h zlib1g-dev
+	header zstd.h libzstd-dev
+fi
+if [ "$field" = field ]; then
+	want cargo cargo
+fi
+if [ "$field" = suites ]; then
+	want gcc gcc
+	want unshare util-linux
+	want ip iproute2
+	want tclsh tcl
+	header rapidjson/schema.h rapidjson-dev
 fi
 if [ -n "$missing" ]; then
 	if ! command -v apt-get >/dev/null 2>&1; then
@@ -41,6 +54,8 @@ if [ -n "$missing" ]; then
 	# shellcheck disable=SC2086
 	$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
 fi
+
+[ "$field" != suites ] || exit 0
 
 # newer A B: A is not there, or B is newer.
 newer() { [ ! -f "$1" ] || [ "$2" -nt "$1" ]; }

@@ -8,17 +8,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-need() {
-	if ! command -v "$1" >/dev/null 2>&1; then
-		echo "test-suites: needs $1: apt-get install $2" >&2
-		exit 1
-	fi
-}
-
-need go golang
-need gcc build-essential
-need unshare util-linux
-need ip iproute2
+scripts/deps.sh suites
 root=
 [ "$(id -u)" = 0 ] || root=--map-root-user
 
