@@ -103,6 +103,7 @@ func (m *Machine) wait(w *waiter) error {
 	case a.entries >= l.AuthorEntries || a.bytes+size > l.AuthorBytes:
 		return fmt.Errorf("entry %s: %w: %d of its author, %d bytes", w.at, ErrFull, a.entries, a.bytes)
 	}
+	w.entry, w.ops = w.entry.Clone(), operations{} // or a small entry keeps the whole message that brought it
 	m.waiting.at[w.at] = w
 	m.waiting.bytes += size
 	a.entries++
@@ -228,6 +229,43 @@ func (m *Machine) Waiting(yield func(Wait) bool) {
 		}
 	}
 }
+
+// Count returns how many entries wait for others, and how many are held or wait for
+// what is. It looks at each once, however long the chains of what waits for what.
+func (m *Machine) Count() (waits, held int) {
+	known := make(map[*waiter]Status, len(m.waiting.at))
+	var path []*waiter
+	for _, w := range m.waiting.at {
+		path = path[:0]
+		s := known[w]
+		for x := w; s == 0; {
+			path = append(path, x)
+			known[x] = Waits // hostile entries may wait for each other
+			next := m.waiting.at[x.on]
+			switch {
+			case x.why != missing:
+				s = Held
+			case next == nil:
+				s = Waits
+			default:
+				x, s = next, known[next]
+			}
+		}
+		for _, x := range path {
+			known[x] = s
+		}
+		if s == Held {
+			held++
+		} else {
+			waits++
+		}
+	}
+	return waits, held
+}
+
+// HeldByClock reports whether the clock holds something: then Advance is to be
+// called now and then. Unlike Waiting it looks at nothing that waits.
+func (m *Machine) HeldByClock() bool { return len(m.waiting.held) > 0 }
 
 // Missing yields the places that are waited for and are not here, to ask others
 // for them, in no order.

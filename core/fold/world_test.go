@@ -306,8 +306,17 @@ func (r *replica) effective() []sigchain.Place {
 
 func (r *replica) waits() []sigchain.Place {
 	var all []sigchain.Place
+	waits, held := 0, 0
 	for w := range r.m.Waiting {
 		all = append(all, w.Entry.Ref().Place())
+		if w.Status == Held {
+			held++
+		} else {
+			waits++
+		}
+	}
+	if gotWaits, gotHeld := r.m.Count(); gotWaits != waits || gotHeld != held {
+		r.t.Errorf("counted %d that wait and %d held, there are %d and %d", gotWaits, gotHeld, waits, held)
 	}
 	slices.SortFunc(all, sigchain.Place.Compare)
 	return all

@@ -73,6 +73,15 @@ const (
 	linkSize  = 8 + 8 + 32
 )
 
+// IsOp reports whether operations of a kind are of this package.
+func IsOp(kind uint16) bool {
+	switch kind {
+	case KindMember, KindRemove, KindInvite, KindRevoke, KindClaim:
+		return true
+	}
+	return false
+}
+
 // ErrOp means that an operation's body breaks its kind's format. Kind Corrupt.
 var ErrOp = lattice.E(lattice.Corrupt, errors.New("malformed roster operation"))
 

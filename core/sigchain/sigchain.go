@@ -158,6 +158,16 @@ type Signed struct {
 // Bytes returns the encoded entry. Do not change it.
 func (s Signed) Bytes() []byte { return s.raw }
 
+// Clone returns the entry in memory of its own: what Parse returns goes on using what
+// it was given, which may be a part of something larger.
+func (s Signed) Clone() Signed {
+	c, err := Parse(bytes.Clone(s.raw))
+	if err != nil {
+		return s // neither Sign nor Parse made it
+	}
+	return c
+}
+
 // Ref names the entry.
 func (s Signed) Ref() Ref { return Ref{s.Author, Link{s.Incarnation, s.Seq, s.ID}} }
 
