@@ -23,6 +23,7 @@ package authorlog
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -138,6 +139,8 @@ type Log struct {
 	o   Options
 	log *signedlog.Log
 	buf []byte // reused by Append
+
+	notes notes
 
 	mu    sync.Mutex
 	chain sigchain.Chain
@@ -342,6 +345,10 @@ func (l *Log) State() signedlog.State { return l.log.State() }
 
 // Checkpoint returns this node's newest checkpoint of the log.
 func (l *Log) Checkpoint() signedlog.Certified { return l.log.Checkpoint() }
+
+// Certify returns this node's checkpoint over all that is acknowledged now; see
+// signedlog.Log.Certify.
+func (l *Log) Certify(ctx context.Context) (signedlog.Certified, error) { return l.log.Certify(ctx) }
 
 // Close makes everything durable, and closes the files.
 func (l *Log) Close() error { return l.log.Close() }
