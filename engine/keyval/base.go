@@ -375,11 +375,19 @@ func (db *DB) keptBelow() error {
 // dropBelow drops what logs hold at and below the base. A log that holds nothing
 // else goes, but for this incarnation's. A crash leaves more than needed: the next start
 // or pruning goes on.
+//
+// Nobody puts entries into logs meanwhile: one that came behind the last of a log
+// that goes would go with it.
 func (db *DB) dropBelow() (freed Pruned, err error) {
-	if db.base == nil {
+	db.receiving.Lock()
+	defer db.receiving.Unlock()
+	db.mu.RLock()
+	b := db.base
+	db.mu.RUnlock()
+	if b == nil {
 		return freed, nil
 	}
-	below := db.base.m.Base()
+	below := b.m.Base()
 	for _, l := range db.logs.all() {
 		w := l.Writer()
 		first, last := l.Bounds()

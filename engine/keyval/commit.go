@@ -209,11 +209,13 @@ func (db *DB) Run(ctx context.Context) error {
 		g := db.take(stopping)
 		if g != nil {
 			db.commit(g)
+			db.tellFollowers()
 			if l := db.logs.get(db.own); l != nil && db.o.Durability == signedlog.Fsync {
 				l.Prepare() // whoever waited has been answered
 			}
 			continue
 		}
+		db.tellFollowers() // of what was made again, or released
 		if stopping {
 			break
 		}
@@ -292,6 +294,7 @@ func (db *DB) commit(g *group) {
 	written, err := db.write(g)
 	db.mu.Lock()
 	defer db.mu.Unlock()
+	defer db.greet()
 	if err != nil {
 		db.fail(g, written, err)
 		return

@@ -63,6 +63,7 @@ func (db *DB) Settle() {
 	for g := db.take(true); g != nil; g = db.take(true) {
 		db.commit(g)
 	}
+	db.tellFollowers()
 }
 
 // Sync makes durable what has been decided, whatever the level. At level Fsync it

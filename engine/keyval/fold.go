@@ -99,6 +99,7 @@ func (db *DB) rebuild() error {
 func (db *DB) foldLogs() error {
 	p := progress{db: db, said: db.o.Clock.Now()}
 	for {
+		db.backlog, db.crowded = false, false
 		var feeds []*feed
 		for _, l := range db.logs.all() {
 			w := l.Writer()
@@ -120,6 +121,7 @@ func (db *DB) foldLogs() error {
 		err := mergeLogs(feeds, func(e sigchain.Signed) (bool, error) {
 			_, err := db.offer(e)
 			if errors.Is(err, fold.ErrFull) {
+				db.crowded = true
 				return false, nil // the rest of its log has to wait outside
 			}
 			p.step()
@@ -165,6 +167,7 @@ func (db *DB) offer(e sigchain.Signed) (fold.Effects, error) {
 // applyAll applies what has entered, but for the entry with id own, whose effects
 // are there.
 func (db *DB) applyAll(eff fold.Effects, own lattice.Hash) error {
+	db.met = db.met || enrols(eff.Fold)
 	if eff.Rebuild {
 		return nil // it will all be done again
 	}

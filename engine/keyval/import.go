@@ -186,6 +186,7 @@ func (db *DB) Import(ctx context.Context, path string) (Imported, error) {
 	}
 	out.New = true
 	_, err = db.dropBelow()
+	db.tellRebased()
 	return out, errors.Join(err, disk.RemoveIfExists(db.o.FS, path))
 }
 

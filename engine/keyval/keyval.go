@@ -180,6 +180,9 @@ type DB struct {
 	before   sigchain.Link           // what this incarnation's first entry follows
 	unnamed  bool                    // others have moved since the newest group was begun
 	changing bool                    // the state is about to be made again: updates wait
+	backlog  bool                    // logs hold entries that had no turn in the fold,
+	crowded  bool                    // or for which it had no room: more when something enters
+	met      bool                    // what was folded says something of who may be here
 	held     bool                    // a timer runs for entries that the clock holds
 	release  bool                    // it has run
 	// replaying says that nothing is undecided and no round under way, so that
@@ -191,9 +194,14 @@ type DB struct {
 	wanted    []*request // who waits for the state as it is
 	watchers  map[*Watcher]struct{}
 	listeners []Listener
-	refused   atomic.Uint64 // entries that Receive did not take
-	receiving sync.Mutex    // held by Receive
-	snapshots sync.Mutex    // held by who takes, drops, prunes to or imports a snapshot; taken first
+	refused   atomic.Uint64 // entries of others that were not taken
+	// receiving is held by who drops logs or puts entries of any of them into logs; shared,
+	// with its lane, by who puts entries into one. Taken before mu.
+	receiving sync.RWMutex
+	lanes     [16]sync.Mutex
+	followers followers
+	people    atomic.Pointer[people]
+	snapshots sync.Mutex // held by who takes, drops, prunes to or imports a snapshot; taken first
 
 	jobMu     sync.Mutex
 	job       *rootJob      // jobMu: under way, or waiting in jobs

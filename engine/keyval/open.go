@@ -135,6 +135,7 @@ func (db *DB) openState() error {
 		return err
 	}
 	db.watchClock()
+	db.meet()
 	return db.find()
 }
 

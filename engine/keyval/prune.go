@@ -38,6 +38,7 @@ type Pruned struct {
 //
 // Kinds NotFound, Conflict (fold.ErrBase: take another snapshot), Corrupt, Storage.
 func (db *DB) Prune(ctx context.Context, id lattice.Hash) (Pruned, error) {
+	defer db.tellRebased()
 	db.snapshots.Lock()
 	defer db.snapshots.Unlock()
 	k, err := db.kept(id)

@@ -48,12 +48,13 @@ var (
 // It returns one Received for each entry. An error says that nothing can be taken
 // now; entries before may have been.
 func (db *DB) Receive(entries []sigchain.Signed) ([]Received, error) {
+	defer db.tellFollowers()
 	db.receiving.Lock()
 	defer db.receiving.Unlock()
 	out := make([]Received, len(entries))
 	var b batch
 	for i, e := range entries {
-		if len(b.entries) >= batchEntries || b.bytes >= batchBytes || !db.member(e.Author) {
+		if len(b.entries) >= batchEntries || b.bytes >= batchBytes || db.Admits(e.Author) != nil {
 			// What came before may make its author a member.
 			if err := db.settle(&b, out); err != nil {
 				return out, err
@@ -89,13 +90,6 @@ type batch struct {
 	logs    map[*authorlog.Log]uint64 // that were appended to, with the last sequence number
 }
 
-// member reports whether an author's entries may be here.
-func (db *DB) member(a lattice.AuthorID) bool {
-	db.mu.RLock()
-	defer db.mu.RUnlock()
-	return a == db.o.Genesis.Author || len(db.machine.Roster().GrantsTo(a)) > 0
-}
-
 // keep puts an entry into its log, or among the proofs of forks. known says that
 // it is there, or was.
 func (db *DB) keep(e sigchain.Signed, b *batch) (known bool, err error) {
@@ -103,8 +97,8 @@ func (db *DB) keep(e sigchain.Signed, b *batch) (known bool, err error) {
 	if e.Home() != db.store {
 		return false, fold.ErrForeign
 	}
-	if !db.member(e.Author) {
-		return false, ErrStranger
+	if err := db.Admits(e.Author); err != nil {
+		return false, err
 	}
 	l, known, err := db.logFor(e, w)
 	if err != nil || known {
@@ -206,7 +200,8 @@ func (db *DB) settle(b *batch, out []Received) error {
 	for l, seq := range b.logs {
 		if db.o.Durability == signedlog.Fsync {
 			if err := l.Flush(); err != nil {
-				return err // they are folded when a later sync says that they are there
+				db.unfold() // they are folded when a later sync says that they are there
+				return err
 			}
 			continue
 		}
@@ -220,7 +215,12 @@ func (db *DB) settle(b *batch, out []Received) error {
 	if err := db.pause(); err != nil {
 		return err
 	}
+	var later []int
 	for i, e := range b.entries {
+		if !db.inTurn(e) { // what stands before it comes out of the log, and then it
+			later = append(later, i)
+			continue
+		}
 		eff, err := db.offer(e)
 		switch {
 		case errors.Is(err, fold.ErrFull):
@@ -233,6 +233,12 @@ func (db *DB) settle(b *batch, out []Received) error {
 	}
 	if err := db.foldLogs(); err != nil { // what had no room may have some now
 		return db.breaks(err)
+	}
+	for _, i := range later {
+		out[b.at[i]].Status = fold.Waits
+		if e := b.entries[i]; e.Seq <= db.machine.Tip(state.Writer{Author: e.Author, Incarnation: e.Incarnation}).Seq {
+			out[b.at[i]].Status = fold.Entered
+		}
 	}
 	return db.folded()
 }
@@ -267,6 +273,7 @@ func (db *DB) pause() error {
 func (db *DB) folded() error {
 	db.o.Observe(db.lastTime)
 	db.watchClock()
+	db.greet()
 	if db.machine.Stale() {
 		db.changing = true
 	}
@@ -288,21 +295,16 @@ func (db *DB) breaks(err error) error {
 // watchClock has the machine look again in a while, if it holds entries by the
 // clock. db.mu is held.
 func (db *DB) watchClock() {
-	if db.held || db.closed {
+	if db.held || db.closed || !db.machine.HeldByClock() {
 		return
 	}
-	for w := range db.machine.Waiting {
-		if w.Status == fold.Held && !w.Unknown {
-			db.held = true
-			db.o.Clock.AfterFunc(heldEvery, func() {
-				db.mu.Lock()
-				db.held, db.release = false, true
-				db.mu.Unlock()
-				db.kick()
-			})
-			return
-		}
-	}
+	db.held = true
+	db.o.Clock.AfterFunc(heldEvery, func() {
+		db.mu.Lock()
+		db.held, db.release = false, true
+		db.mu.Unlock()
+		db.kick()
+	})
 }
 
 // releaseHeld folds what the clock held and does not any more. db.mu is held.
@@ -328,5 +330,6 @@ func (db *DB) releaseHeld() {
 	}
 	db.o.Observe(db.lastTime)
 	db.changing = db.changing || db.machine.Stale()
+	db.greet()
 	db.watchClock()
 }

@@ -17,6 +17,9 @@ func (db *DB) remake() {
 	if err == nil {
 		err = db.find()
 	}
+	if err == nil {
+		db.meet()
+	}
 	if err != nil {
 		err = db.breaks(err)
 	}

@@ -143,6 +143,55 @@ func (db *DB) ReadSnapshot(id lattice.Hash, offset int64, b []byte) (int, error)
 	return n, err
 }
 
+// NewestSnapshot returns the newest snapshot that is kept, the base if there is no
+// other: what can be offered instead of entries that were pruned. ok is false when
+// there is none.
+func (db *DB) NewestSnapshot() (k Kept, ok bool, err error) {
+	all, err := db.Snapshots()
+	if err != nil || len(all) == 0 {
+		return Kept{}, false, err
+	}
+	return all[len(all)-1], true, nil
+}
+
+// SnapshotFile is an open snapshot. What is read stays the same until Close, also
+// when the snapshot is dropped or becomes the base meanwhile.
+type SnapshotFile struct {
+	Kept
+	f interface {
+		io.ReaderAt
+		io.Closer
+	}
+}
+
+// ReadAt implements io.ReaderAt.
+func (s *SnapshotFile) ReadAt(b []byte, offset int64) (int, error) {
+	n, err := s.f.ReadAt(b, offset)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = lattice.E(lattice.Storage, fmt.Errorf("read snapshot: %w", err))
+	}
+	return n, err
+}
+
+// Close lets go of it.
+func (s *SnapshotFile) Close() error { return s.f.Close() }
+
+// OpenSnapshot opens a kept snapshot to read it from anywhere in it. Kind NotFound, Storage.
+func (db *DB) OpenSnapshot(id lattice.Hash) (*SnapshotFile, error) {
+	k, err := db.kept(id)
+	if err != nil {
+		return nil, err
+	}
+	f, err := db.o.FS.Open(db.keptPath(k))
+	if disk.IsNotExist(err) {
+		return nil, lattice.E(lattice.NotFound, fmt.Errorf("snapshot %s is not kept any more", id.Short()))
+	}
+	if err != nil {
+		return nil, lattice.E(lattice.Storage, fmt.Errorf("open snapshot: %w", err))
+	}
+	return &SnapshotFile{k, f}, nil
+}
+
 // DropSnapshot removes a kept snapshot. Kind NotFound, Conflict (it is the base).
 func (db *DB) DropSnapshot(id lattice.Hash) error {
 	db.snapshots.Lock()

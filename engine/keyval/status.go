@@ -1,7 +1,6 @@
 package keyval
 
 import (
-	"github.com/lattice-log/lattice/core/fold"
 	"github.com/lattice-log/lattice/core/roster"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/engine/authorlog"
@@ -17,7 +16,7 @@ type Status struct {
 	// Entries that are here and not in the state: they wait for others, or are held
 	// by the clock or for a newer program.
 	Waiting, Held int
-	Refused       uint64 // entries that Receive did not take, since the start
+	Refused       uint64 // entries of others that were not taken, since the start
 	// Equivocations is the number of authors that signed two entries for one place.
 	Equivocations int
 	Failed        string   // why nothing can be written; empty: it can
@@ -49,13 +48,8 @@ func (db *DB) Status() Status {
 	if err := db.writable(); err != nil {
 		s.Failed = err.Error()
 	}
-	inMemory := 0
-	for w := range db.machine.Waiting {
-		inMemory++
-		if w.Status == fold.Held {
-			s.Held++
-		}
-	}
+	waits, held := db.machine.Count()
+	s.Held = held
 	forked := map[[32]byte]bool{}
 	for _, l := range db.logs.all() {
 		s.Writers++
@@ -71,7 +65,7 @@ func (db *DB) Status() Status {
 			s.Damaged = append(s.Damaged, authorlog.Name(w)+": "+why)
 		}
 	}
-	s.Waiting += inMemory - s.Held
+	s.Waiting += waits
 	s.Equivocations = len(forked)
 	return s
 }
