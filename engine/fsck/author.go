@@ -13,6 +13,7 @@ import (
 	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/engine/authorlog"
 	"github.com/lattice-log/lattice/engine/store"
+	"github.com/lattice-log/lattice/storage/disk"
 	"github.com/lattice-log/lattice/storage/kv"
 )
 
@@ -192,6 +193,34 @@ func cloned(op state.Op) state.Op {
 		return &c
 	}
 	return op
+}
+
+// readNote reads the checkpoint of an author that is kept beside a log of another
+// node, and puts its root on the list of those to recompute, if all that it covers
+// is here. Nothing rests on it, and it is not synced: that it cannot be used is no damage.
+func (p *partCheck) readNote() {
+	path := p.path(authorlog.NoteFile)
+	if p.author == nil || p.author.start.After > 0 || !p.files.beside[authorlog.NoteFile] {
+		return
+	}
+	b, err := disk.ReadFile(p.fs, path)
+	var note []byte
+	if err == nil {
+		note, err = authorlog.DecodeNote(b)
+	}
+	var c merkle.Checkpoint
+	if err == nil {
+		c, err = merkle.OpenCheckpoint(note, p.author.start.Author)
+	}
+	if err == nil && c.Origin != p.origin {
+		err = fmt.Errorf("it is of %q", c.Origin)
+	}
+	switch {
+	case err != nil:
+		p.note(path, "author's checkpoint unusable", "%v; the next one takes its place", err)
+	case p.signed && c.Size <= p.head.cp.Size:
+		p.claim(claim{c.Size, c.Root, c.End, path, "the author's checkpoint"})
+	}
 }
 
 // readState takes topics and offsets from the fold, once they are state.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/engine/authorlog"
 	"github.com/lattice-log/lattice/storage/disk"
 )
 
@@ -68,6 +69,7 @@ func (p *partCheck) listFiles() {
 			p.note(p.path(name), "unfinished file", "replacing a file was interrupted")
 		case strings.HasPrefix(name, "cut-"):
 			p.note(p.path(name), "cut bytes", "what an earlier start cut off the end of the log")
+		case name == authorlog.NoteFile && p.author != nil && p.author.start.After == 0:
 		case name == "head" || name == "prefix" || strings.HasPrefix(name, "tree.") || strings.HasPrefix(name, "recycle-"):
 		default:
 			p.note(p.path(name), "belongs to nothing", "")

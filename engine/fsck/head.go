@@ -115,7 +115,7 @@ func (p *partCheck) checkHead(path string, s headState, newest bool) {
 	p.claim(claim{s.cp.Size, s.cp.Root, s.cp.End, path, fmt.Sprintf("the checkpoint in slot %d", s.Seq)})
 	switch {
 	case len(s.Note) > 0:
-		c, err := merkle.OpenCheckpoint(s.Note, p.owner)
+		c, err := merkle.OpenCheckpoint(s.Note, p.node())
 		if err == nil && c != s.cp {
 			err = errors.New("it signs another checkpoint")
 		}

@@ -69,6 +69,7 @@ func (p *partCheck) check() error {
 	p.listFiles()
 	p.readPrefix()
 	p.readHead()
+	p.readNote()
 	p.openTree()
 	slices.SortStableFunc(p.claims, func(a, b claim) int { return cmp.Compare(a.size, b.size) })
 	if n := len(p.files.leaves); n > 0 {
