@@ -1,6 +1,6 @@
 # make build        bin/lattice, which knows its version and commit
 # make test         sets up what the tests need, then runs them all
-# make deps         what the tests need: kcat, clients for Node, Java and Python, staticcheck
+# make deps         what the tests need: kcat, PostgreSQL, clients for Node, Java and Python, staticcheck
 # make histories    random histories of state and merging, HISTORIES (2000) a law, against their models
 # make check        what a change must pass: format, length, vet, staticcheck, tests
 # make race         the tests under the race detector

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Sets up what the tests need on Debian or Ubuntu: kcat, Redis's tools, Node.js with
-# kafkajs and ioredis, Java and Python with a Kafka client each, redis-py. "deps.sh field" also sets up
+# kafkajs and ioredis, Java and Python with a Kafka client each, redis-py, PostgreSQL. "deps.sh field" also sets up
 # everything that only the whole field of clients (scripts/test-field.sh) needs;
 # "deps.sh suites" installs what scripts/test-suites.sh builds and runs other projects' suites with.
 # What is there already is left alone, so that a second run needs no network.
@@ -21,6 +21,10 @@ want javac default-jdk-headless
 want mvn maven
 want python3 python3
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
+# The server's programs are not on the PATH; tests start it themselves.
+for initdb in /usr/lib/postgresql/*/bin/initdb; do
+	[ -x "$initdb" ] || command -v initdb >/dev/null 2>&1 || missing="$missing postgresql"
+done
 header() {
 	[ -f "/usr/include/$1" ] || missing="$missing $2"
 }

@@ -19,7 +19,10 @@ type Process struct {
 // the process is seen as gone, so use writers instead.
 func Spawn(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{cmd: cmd, exited: make(chan struct{})}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	started := make(chan error)
 	go func() {
 		// To Linux the parent is the thread that forked: it must live as long.

@@ -1,0 +1,2 @@
+-- +goose Up
+ALTER TABLE thing ADD COLUMN extra DOUBLE PRECISION;
