@@ -31,6 +31,7 @@ type storeCheck struct {
 	// pruned is what the base covers of each writer; key is the node's, if it is known.
 	pruned map[state.Writer]uint64
 	key    *lattice.AuthorID
+	joined bool   // another node made the store
 	bound  uint64 // of the hybrid clock
 	last   uint64 // greatest timestamp seen that the bound must cover
 
@@ -111,6 +112,8 @@ func (s *storeCheck) record(rec any) {
 		s.dropped[r.ID] = true
 	case store.MovedRecord:
 		s.moved = true
+	case store.JoinedRecord:
+		s.joined = true
 	case store.ClockRecord:
 		s.bound = r.Bound
 	case store.OffsetRecord:
@@ -171,7 +174,7 @@ func (s *storeCheck) checkOwner(key *lattice.AuthorID) {
 	if name := s.fs.PathBase(s.dir); name != s.id.String() {
 		s.damage(s.dir, "wrong store id", "the genesis entry makes it %s", s.id)
 	}
-	if key != nil && *key != s.owner && len(s.pruned) == 0 { // a snapshot may be another's
+	if key != nil && *key != s.owner && !s.joined && len(s.pruned) == 0 { // a snapshot may be another's
 		s.damage(s.fs.PathJoin(s.root, "identity.key"), "not the store's key", "the store was made by %s, this is %s", s.owner, *key)
 	}
 }
@@ -186,17 +189,12 @@ func (s *storeCheck) node() lattice.AuthorID {
 
 // checkTopics checks every topic's record and partitions, and what belongs to none.
 func (s *storeCheck) checkTopics() error {
-	names := map[string]lattice.TopicID{}
 	ids := slices.SortedFunc(maps.Keys(s.topics), func(a, b lattice.TopicID) int { return bytes.Compare(a[:], b[:]) })
 	for _, id := range ids {
 		t := s.topics[id]
 		s.r.Topics++
-		if other, twice := names[t.Name]; twice {
-			s.damage(s.cat, "two topics of one name", "%s and %s are both %q", other, id, t.Name)
-		}
-		names[t.Name] = id
 		s.checkTopic(t)
-		if s.node() != s.owner { // it is led elsewhere, and not here
+		if leader, ok := t.Leader(); ok && leader != s.node() { // it is led elsewhere, and not here
 			continue
 		}
 		for n := range t.Partitions {

@@ -13,6 +13,7 @@ import (
 //	ErrOffsetMetadataTooLarge  12  OFFSET_METADATA_TOO_LARGE
 //	ErrNotStored               15  COORDINATOR_NOT_AVAILABLE (retriable, as Kafka answers when its log refuses)
 //	ErrClosed                  15  COORDINATOR_NOT_AVAILABLE
+//	ErrDenied                  30  GROUP_AUTHORIZATION_FAILED
 //	ErrIllegalGeneration       22  ILLEGAL_GENERATION
 //	ErrInconsistentProtocol    23  INCONSISTENT_GROUP_PROTOCOL
 //	ErrShareGroup              23  INCONSISTENT_GROUP_PROTOCOL, or 69 GROUP_ID_NOT_FOUND
@@ -36,6 +37,7 @@ var (
 	ErrUnknownTopicOrPartition = lattice.E(lattice.NotFound, errors.New("group: no such topic or partition"))
 	ErrOffsetMetadataTooLarge  = lattice.E(lattice.TooLarge, errors.New("group: the offset's metadata exceeds offset.metadata.max.bytes"))
 	ErrNotStored               = lattice.E(lattice.Storage, errors.New("group: the offsets were not stored"))
+	ErrDenied                  = lattice.E(lattice.Denied, errors.New("group: this node may not commit offsets in the store"))
 	ErrClosed                  = lattice.E(lattice.Unavailable, errors.New("group: the coordinator is closed"))
 	ErrIllegalGeneration       = lattice.E(lattice.Fenced, errors.New("group: not the group's generation"))
 	ErrInconsistentProtocol    = lattice.E(lattice.Conflict, errors.New("group: the member's protocols do not fit the group's"))

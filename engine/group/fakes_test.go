@@ -23,11 +23,42 @@ type memOffsets struct {
 	// changes are there all the same.
 	err  error
 	keep bool
+	// theirs are keys of offsets that another node committed.
+	theirs map[string]bool
 }
 
-func newMemOffsets() *memOffsets { return &memOffsets{kept: map[string][]byte{}} }
+func newMemOffsets() *memOffsets {
+	return &memOffsets{kept: map[string][]byte{}, theirs: map[string]bool{}}
+}
 
-func (o *memOffsets) Load(yield func(Key, Value) error) error {
+// foreign stores what another node committed (nil: removed), joined with what is there.
+func (o *memOffsets) foreign(k Key, v *Value) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	name := string(k.AppendTo([]byte{'o'}))
+	if v == nil {
+		delete(o.kept, name)
+		return
+	}
+	if old, err := ParseValue(o.kept[name]); err == nil && Join(old, *v) == old {
+		return
+	}
+	o.kept[name], o.theirs[name] = v.AppendTo(nil), true
+}
+
+func (o *memOffsets) Read(k Key) (v Value, own, ok bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	name := string(k.AppendTo([]byte{'o'}))
+	b, ok := o.kept[name]
+	if !ok {
+		return v, false, false, nil
+	}
+	v, err = ParseValue(b)
+	return v, !o.theirs[name], true, err
+}
+
+func (o *memOffsets) Load(yield func(Key, Value, bool) error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for k, v := range o.kept {
@@ -42,7 +73,7 @@ func (o *memOffsets) Load(yield func(Key, Value) error) error {
 		if err != nil {
 			return err
 		}
-		if err := yield(key, value); err != nil {
+		if err := yield(key, value, !o.theirs[k]); err != nil {
 			return err
 		}
 	}
@@ -84,7 +115,13 @@ func (o *memOffsets) Apply(changes []Change) error {
 			if ch.Value == nil {
 				delete(o.kept, k)
 			} else {
-				o.kept[k] = ch.Value.AppendTo(nil)
+				// Another's that the Manager had not heard of is joined, as the store does.
+				v := *ch.Value
+				if old, err := ParseValue(o.kept[k]); err == nil && o.theirs[k] {
+					v = Join(old, v)
+				}
+				o.kept[k] = v.AppendTo(nil)
+				delete(o.theirs, k)
 			}
 		}
 	}

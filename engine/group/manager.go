@@ -56,8 +56,10 @@ type entry struct {
 	classic  *classic
 	consumer *consumer
 
-	// offsets are durable. Run alone changes them.
+	// offsets are durable. Run alone changes them. Those of others are theirs to
+	// expire: they know whether the group has members.
 	offsets map[lattice.TopicPartition]Value
+	others  map[lattice.TopicPartition]bool
 	pending map[pendingOffset]Value // likewise, of transactions that are under way
 	queued  int                     // writes of this group that Run has not finished
 
@@ -78,7 +80,7 @@ func New(cfg Config, offsets Offsets, topics Topics) (*Manager, error) {
 	}
 	m.version.Store(1)
 	now := cfg.Clock.Now()
-	err := offsets.Load(func(k Key, v Value) error {
+	err := offsets.Load(func(k Key, v Value, own bool) error {
 		e := m.groups[k.Group]
 		if e == nil {
 			e = m.newEntry(k.Group, now)
@@ -87,7 +89,7 @@ func New(cfg Config, offsets Offsets, topics Topics) (*Manager, error) {
 		if old, ok := e.offsets[k.TopicPartition]; ok {
 			v = Join(old, v)
 		}
-		e.offsets[k.TopicPartition] = v
+		e.note(k.TopicPartition, v, own)
 		return nil
 	})
 	if err == nil {
@@ -110,7 +112,7 @@ func New(cfg Config, offsets Offsets, topics Topics) (*Manager, error) {
 func (m *Manager) newEntry(name string, now time.Time) *entry {
 	return &entry{
 		name: name, classic: newClassic(&m.cfg, now, 0),
-		offsets: map[lattice.TopicPartition]Value{}, pending: map[pendingOffset]Value{},
+		offsets: map[lattice.TopicPartition]Value{}, others: map[lattice.TopicPartition]bool{}, pending: map[pendingOffset]Value{},
 	}
 }
 

@@ -57,9 +57,11 @@ func (m *Manager) CommitOffsets(r CommitRequest, reply func(CommitResult)) {
 // queue cannot bring back what that removed.
 func (m *Manager) planCommit(now time.Time, offsets []OffsetCommit, errs []error, put func(lattice.TopicPartition, Value)) {
 	for i, o := range offsets {
-		committed, term, ok := m.topics.Committed(o.TopicPartition)
+		// The records may be on another node; then it is not known how far they go.
+		topic, ok := m.topics.TopicByID(o.Topic)
+		committed, term, here := m.topics.Committed(o.TopicPartition)
 		switch {
-		case !ok:
+		case !ok || o.Partition < 0 || o.Partition >= topic.Partitions:
 			errs[i] = ErrUnknownTopicOrPartition
 			continue
 		case len(o.Metadata) > min(m.cfg.OffsetMetadataBytes, maxMetadata):
@@ -70,7 +72,7 @@ func (m *Manager) planCommit(now time.Time, offsets []OffsetCommit, errs []error
 			Offset: o.Offset, LeaderEpoch: max(o.LeaderEpoch, -1), Term: -1,
 			Time: time.UnixMilli(now.UnixMilli()).UTC(), Metadata: o.Metadata,
 		}
-		if 0 <= o.Offset && o.Offset <= committed {
+		if here && 0 <= o.Offset && o.Offset <= committed {
 			v.Term = max(term, -1)
 		}
 		put(o.TopicPartition, v)

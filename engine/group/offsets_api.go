@@ -28,16 +28,20 @@ type Change struct {
 	Producer int64
 }
 
-// Offsets keeps committed offsets. The Manager is its only writer and calls
-// Apply from Run alone, one call at a time, in the order of the commits.
+// Offsets keeps committed offsets. Of this node's the Manager is the only writer and
+// calls Apply from Run alone, one call at a time, in the order of the commits. Other
+// nodes write too: see Refresh.
 type Offsets interface {
-	// Load yields every stored offset, in any order. The value that the Manager
-	// finds twice for a key is joined (see Join).
-	Load(yield func(Key, Value) error) error
+	// Load yields every stored offset, in any order; own: this node committed it. The
+	// value that the Manager finds twice for a key is joined (see Join).
+	Load(yield func(k Key, v Value, own bool) error) error
+	// Read returns one stored offset; ok: there is one.
+	Read(k Key) (v Value, own, ok bool, err error)
 	// LoadPending yields every offset of a transaction, in any order.
 	LoadPending(yield func(PendingKey, Value) error) error
 	// Apply makes all the changes, as one atomic and durable step, in order: a
-	// later change of a key wins. On an error the Manager assumes that nothing
+	// later change of a key wins. What another node committed that the Manager has
+	// not heard of is joined with it. On an error the Manager assumes that nothing
 	// was applied, and tells the committers so; it is harmless if it was.
 	Apply([]Change) error
 }

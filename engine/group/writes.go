@@ -159,7 +159,11 @@ func (m *Manager) flush() bool {
 		}
 	} else {
 		m.cfg.Logger.Error("committed offsets were not stored", "changes", len(b.changes), "err", stored)
-		stored = fmt.Errorf("%w: %w", ErrNotStored, stored)
+		why := ErrNotStored
+		if lattice.KindOf(stored) == lattice.Denied {
+			why = ErrDenied
+		}
+		stored = fmt.Errorf("%w: %w", why, stored)
 	}
 	for i, err := range results {
 		if err == nil {
@@ -179,10 +183,29 @@ func (e *entry) changed(ch Change) {
 	case ch.Pending:
 		delete(e.pending, po)
 	case ch.Value != nil:
-		e.offsets[tp] = *ch.Value
+		v := *ch.Value
+		if old, ok := e.offsets[tp]; ok {
+			v = Join(old, v) // greater only if another node's came meanwhile
+		}
+		e.note(tp, v, true)
 	default:
-		delete(e.offsets, tp)
+		e.forget(tp)
 	}
+}
+
+// note notes a stored offset.
+func (e *entry) note(tp lattice.TopicPartition, v Value, own bool) {
+	e.offsets[tp] = v
+	if own {
+		delete(e.others, tp)
+	} else {
+		e.others[tp] = true
+	}
+}
+
+func (e *entry) forget(tp lattice.TopicPartition) {
+	delete(e.offsets, tp)
+	delete(e.others, tp)
 }
 
 // enqueueFor queues a write of one group; the caller holds e.mu. plan runs with
@@ -245,8 +268,8 @@ func (m *Manager) TopicDeleted(id lattice.TopicID) {
 	})
 }
 
-// expire removes the offsets of groups that have had no members for the
-// retention time, counted from when the last member left (or from our start:
+// expire removes the offsets that this node committed for groups that have had no
+// members for the retention time, counted from when the last member left (or from our start:
 // before that we do not know), or from the commit if that was later; and the
 // groups that nothing is left of.
 func (m *Manager) expire() {
@@ -281,6 +304,9 @@ func (m *Manager) expire() {
 func (e *entry) expired(now time.Time, retention time.Duration) []lattice.TopicPartition {
 	old := partitionSet{}
 	for tp, v := range e.offsets {
+		if e.others[tp] {
+			continue
+		}
 		since := e.emptySince()
 		if v.Time.After(since) {
 			since = v.Time

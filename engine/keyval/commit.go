@@ -144,7 +144,10 @@ func (db *DB) openGroup() error {
 	if f := db.machine.ForkOf(db.own.Author); f.Seq > 0 {
 		return lattice.E(lattice.Diverged, fmt.Errorf("this node's key signed two entries for one place (%s), so nothing that it writes counts any more: make a new identity and have it admitted", f))
 	}
-	if r := db.machine.Roster().Member(db.own.Author); r < roster.Writer {
+	switch r := db.machine.Roster().Member(db.own.Author); {
+	case r == roster.None:
+		return lattice.E(lattice.Denied, errors.New("this node is no member of the store, as far as is known here: its admission has not arrived, which comes with the first sync, or it was removed"))
+	case r < roster.Writer:
 		return lattice.E(lattice.Denied, fmt.Errorf("this node is a %s of the store, and needs to be a writer: an admin can grant it", r))
 	}
 	t, err := db.o.Stamp()

@@ -10,15 +10,18 @@ import (
 	"github.com/lattice-log/lattice/engine/signedlog"
 )
 
-// Enter writes an entry that holds op alone, and returns it when it is durable at
-// the store's level. It is for operations whose entry's id is a name, such as the
-// creation of a topic; operations on state are written by Update. Kind Invalid for
-// those, Storage when nothing can be written now.
-func (db *DB) Enter(ctx context.Context, op sigchain.Op) (sigchain.Signed, error) {
-	if state.IsOp(op.Kind) {
-		return sigchain.Signed{}, lattice.E(lattice.Invalid, fmt.Errorf("keyval: an operation on state is written by Update"))
+// Enter writes an entry that holds these operations alone, and returns it when it is
+// durable at the store's level. It is for operations whose entry's id is a name, such
+// as the creation of a topic, and for those that need more rights than clients' writes,
+// which must not be void together with them; operations on state are written by
+// Update. Kind Invalid for those, Storage when nothing can be written now.
+func (db *DB) Enter(ctx context.Context, ops ...sigchain.Op) (sigchain.Signed, error) {
+	for _, op := range ops {
+		if state.IsOp(op.Kind) {
+			return sigchain.Signed{}, lattice.E(lattice.Invalid, fmt.Errorf("keyval: an operation on state is written by Update"))
+		}
 	}
-	g, err := db.enqueueAlone(op)
+	g, err := db.enqueueAlone(ops)
 	if err != nil {
 		return sigchain.Signed{}, err
 	}
@@ -28,8 +31,8 @@ func (db *DB) Enter(ctx context.Context, op sigchain.Op) (sigchain.Signed, error
 	return g.entry, nil
 }
 
-// enqueueAlone makes a group of op, and closes it.
-func (db *DB) enqueueAlone(op sigchain.Op) (*group, error) {
+// enqueueAlone makes a group of operations, and closes it.
+func (db *DB) enqueueAlone(ops []sigchain.Op) (*group, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for {
@@ -50,7 +53,9 @@ func (db *DB) enqueueAlone(op sigchain.Op) (*group, error) {
 		return nil, err
 	}
 	g := db.building
-	g.ops, g.bytes = append(g.ops, op), opOverhead+len(op.Body)
+	for _, op := range ops {
+		g.ops, g.bytes = append(g.ops, op), g.bytes+opOverhead+len(op.Body)
+	}
 	db.queue = append(db.queue, g)
 	db.building = nil
 	db.kick()

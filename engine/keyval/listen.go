@@ -1,6 +1,8 @@
 package keyval
 
 import (
+	"slices"
+
 	"github.com/lattice-log/lattice/core/fold"
 	"github.com/lattice-log/lattice/core/state"
 )
@@ -15,11 +17,18 @@ type Listener interface {
 	Remade()
 }
 
-// Listen adds a listener, for good.
+// Listen adds a listener.
 func (db *DB) Listen(l Listener) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.listeners = append(db.listeners, l)
+}
+
+// Unlisten takes a listener away: it is not called any more once this returns.
+func (db *DB) Unlisten(l Listener) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.listeners = slices.DeleteFunc(db.listeners, func(x Listener) bool { return x == l })
 }
 
 // tell notes that listeners hear of the group's operations from one on.

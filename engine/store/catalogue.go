@@ -25,13 +25,19 @@ type Catalogue interface {
 
 	// Enter signs an entry that holds op alone, the next of this node's.
 	Enter(ctx context.Context, op sigchain.Op) (sigchain.Signed, error)
-	// Topics yields every topic.
+	// Topics yields every topic, and Topic returns one.
 	Topics(yield func(TopicRecord) error) error
-	// PutTopic writes a topic.
+	Topic(id lattice.TopicID) (TopicRecord, bool, error)
+	// PutTopic writes a new topic.
 	PutTopic(t TopicRecord) error
+	// ChangeTopic writes what is different between two records of a topic. Wraps
+	// ErrNoTopic.
+	ChangeTopic(old, t TopicRecord) error
 	// DropTopic removes a topic and marks its files for deletion: Dropped yields
 	// it until Forget.
 	DropTopic(id lattice.TopicID) error
+	// MarkDropped marks alone: for a topic that another node removed.
+	MarkDropped(id lattice.TopicID) error
 	// Dropped yields topics whose files may still be there.
 	Dropped(yield func(lattice.TopicID) error) error
 	// Forget removes all that is known of a dropped topic's partitions.
@@ -81,6 +87,7 @@ const (
 	keyCleaned  = 'k' // k | topic, partition      -> i64
 	keyState    = 's' // s | topic, partition, base i64, number u64 -> compaction statement
 	keyMoved    = 'm' // m                         -> empty: topics and offsets are state
+	keyJoined   = 'j' // j                         -> how another's store came to be here, see encodeJoined
 )
 
 const topicVersion = 1

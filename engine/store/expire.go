@@ -2,7 +2,10 @@ package store
 
 import (
 	"context"
+	"slices"
 	"time"
+
+	"github.com/lattice-log/lattice/core/roster"
 )
 
 const (
@@ -15,8 +18,27 @@ const (
 )
 
 // OnExpired makes f hear of each key that was removed since it had expired, once
-// that is durable. f must not block. Call it before Run.
-func (s *Store) OnExpired(f func(m string, key []byte)) { s.onExpired = append(s.onExpired, f) }
+// that is durable, until it is told to stop. f must not block.
+func (s *Store) OnExpired(f func(m string, key []byte)) (stop func()) {
+	s.expiredMu.Lock()
+	defer s.expiredMu.Unlock()
+	s.onExpired = append(s.onExpired, &f)
+	return func() {
+		s.expiredMu.Lock()
+		defer s.expiredMu.Unlock()
+		s.onExpired = slices.DeleteFunc(slices.Clone(s.onExpired), func(g *func(string, []byte)) bool { return g == &f })
+	}
+}
+
+// tellExpired tells who wants to hear of it.
+func (s *Store) tellExpired(m string, key []byte) {
+	s.expiredMu.Lock()
+	all := s.onExpired
+	s.expiredMu.Unlock()
+	for _, f := range all {
+		(*f)(m, key)
+	}
+}
 
 // expire removes keys that have expired, until ctx ends. What fails is logged
 // and tried again.
@@ -39,6 +61,9 @@ func (s *Store) expire(ctx context.Context) error {
 		case <-due:
 		}
 		wait = expireEvery
+		if s.state.Role() < roster.Writer { // a writer does it
+			continue
+		}
 		for more := true; more && ctx.Err() == nil; {
 			gone, again, err := r.Pass(ctx, expireKeys)
 			if err != nil && ctx.Err() == nil {
@@ -46,9 +71,7 @@ func (s *Store) expire(ctx context.Context) error {
 				wait = expireAgain
 			}
 			for _, name := range gone {
-				for _, f := range s.onExpired {
-					f(name.Map, name.Key)
-				}
+				s.tellExpired(name.Map, name.Key)
 			}
 			more = again && err == nil
 		}

@@ -2,8 +2,10 @@ package store
 
 import (
 	"fmt"
+	"slices"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/engine/group"
 )
@@ -17,7 +19,8 @@ func OfCatalogue(op state.Op) bool {
 // OfCatalogueMap reports whether the catalogue keeps something in a map.
 func OfCatalogueMap(m string) bool { return m == topicsMap || m == offsetsMap }
 
-// FoldedTopics returns the topics of a state. Kind Corrupt.
+// FoldedTopics returns the topics of a state, without what a change left that had not
+// seen a topic's deletion. Kind Corrupt.
 func FoldedTopics(s *state.Space) ([]TopicRecord, error) {
 	var out []TopicRecord
 	for a, r := range s.Rows {
@@ -30,11 +33,15 @@ func FoldedTopics(s *state.Space) ([]TopicRecord, error) {
 		if id := lattice.TopicID(a.Key); len(out) == 0 || out[len(out)-1].ID != id {
 			out = append(out, TopicRecord{ID: id, Config: map[string]string{}})
 		}
-		if err := out[len(out)-1].setField(string(a.Sub), r.Resolve()[0].Value); err != nil {
+		t := &out[len(out)-1]
+		if err := t.setField(string(a.Sub), r.Resolve()[0].Value); err != nil {
 			return out, lattice.E(lattice.Corrupt, fmt.Errorf("catalogue: topic %x: %w", a.Key, err))
 		}
+		if string(a.Sub) == partitionsField {
+			t.Partitions = max(t.Partitions, mostPartitions(r))
+		}
 	}
-	return out, nil
+	return slices.DeleteFunc(out, func(t TopicRecord) bool { return len(t.Creation) == 0 }), nil
 }
 
 // FoldedOffsets yields the committed offsets of a state. Kind Corrupt.
@@ -47,11 +54,25 @@ func FoldedOffsets(s *state.Space, yield func(OffsetRecord)) error {
 		if err != nil {
 			return err
 		}
-		v, err := group.ParseValue(r.Resolve()[0].Value)
-		if err != nil {
-			return fmt.Errorf("offset of group %q, %s: %w", k.Group, k.TopicPartition, err)
+		var all group.Value
+		for i, h := range r {
+			v, err := group.ParseValue(h.Payload.Bytes)
+			if err != nil {
+				return fmt.Errorf("offset of group %q, %s: %w", k.Group, k.TopicPartition, err)
+			}
+			if i == 0 {
+				all = v
+			}
+			all = group.Join(all, v)
 		}
-		yield(OffsetRecord{k, v})
+		yield(OffsetRecord{k, all})
 	}
 	return nil
+}
+
+// Leader returns who leads a topic's partitions: who signed the entry that created it.
+// False: the record has no such entry.
+func (t TopicRecord) Leader() (lattice.NodeID, bool) {
+	e, err := sigchain.Parse(t.Creation)
+	return e.Author, err == nil
 }

@@ -27,7 +27,10 @@ const (
 	offsetsMap = "$offsets"
 )
 
-const configField = "config:"
+const (
+	partitionsField = "partitions"
+	configField     = "config:"
+)
 
 // folded is the catalogue of a store whose topics, configurations and committed
 // offsets are state, folded from author logs. What belongs to this node alone
@@ -52,7 +55,7 @@ func (f *folded) Enter(ctx context.Context, op sigchain.Op) (sigchain.Signed, er
 // update runs a transaction, and returns when it is durable, at whatever level
 // clients write keys: records of a topic are lost with the topic.
 func (f *folded) update(do func(*keyval.Tx) error) error {
-	t, err := f.db.Update(do)
+	t, err := f.db.UpdateQuietly(do) // whoever calls knows it
 	if err != nil {
 		return err
 	}
@@ -62,18 +65,26 @@ func (f *folded) update(do func(*keyval.Tx) error) error {
 	return f.db.Sync()
 }
 
-// Topics yields every topic.
+// Topics yields every topic. What is malformed, or what a change left that had not
+// seen the topic's deletion, is passed over: any member may have written it.
 func (f *folded) Topics(yield func(TopicRecord) error) error {
 	var failed error
 	t, err := f.db.View(func(tx *keyval.Tx) error {
-		m := structs.In(tx, topicsMap)
-		err := m.Keys(nil, func(key []byte, _ structs.Type) bool {
+		var keys [][]byte
+		err := structs.In(tx, topicsMap).Keys(nil, func(key []byte, _ structs.Type) bool {
+			keys = append(keys, slices.Clone(key))
+			return true
+		})
+		for _, key := range keys {
+			if err != nil || failed != nil {
+				break
+			}
 			var rec TopicRecord
-			if rec, failed = readTopic(m, slices.Clone(key)); failed == nil {
+			var ok bool
+			if rec, ok, err = readTopic(tx, key); ok {
 				failed = yield(rec)
 			}
-			return failed == nil
-		})
+		}
 		return errors.Join(err, failed)
 	})
 	if err != nil {
@@ -82,24 +93,54 @@ func (f *folded) Topics(yield func(TopicRecord) error) error {
 	return t.Wait(context.Background())
 }
 
-func readTopic(m *structs.Map, key []byte) (TopicRecord, error) {
-	t := TopicRecord{Config: map[string]string{}}
-	var failed error
-	err := m.HScan(key, nil, func(field, value []byte) bool {
-		failed = t.setField(string(field), slices.Clone(value))
-		return failed == nil
+// Topic returns one topic.
+func (f *folded) Topic(id lattice.TopicID) (rec TopicRecord, ok bool, err error) {
+	t, err := f.db.View(func(tx *keyval.Tx) error {
+		rec, ok, err = readTopic(tx, id[:])
+		return err
 	})
-	if err == nil {
-		err = failed
-	}
-	if len(key) != len(t.ID) {
-		err = errors.New("its key is no topic id")
-	}
 	if err != nil {
-		return t, lattice.E(lattice.Corrupt, fmt.Errorf("catalogue: topic %x: %w", key, err))
+		return rec, ok, err
+	}
+	return rec, ok, t.Wait(context.Background())
+}
+
+// readTopic reads a topic's hash; false: it is none.
+func readTopic(tx *keyval.Tx, key []byte) (TopicRecord, bool, error) {
+	t := TopicRecord{Config: map[string]string{}}
+	if len(key) != len(t.ID) {
+		return t, false, nil
 	}
 	copy(t.ID[:], key)
-	return t, nil
+	var bad error
+	err := structs.In(tx, topicsMap).HScan(key, nil, func(field, value []byte) bool {
+		bad = errors.Join(bad, t.setField(string(field), slices.Clone(value)))
+		return true
+	})
+	if errors.Is(err, structs.ErrWrongType) {
+		return t, false, nil
+	}
+	if err != nil {
+		return t, false, fmt.Errorf("catalogue: topic %x: %w", key, err)
+	}
+	row, err := tx.Row(state.Address{Map: topicsMap, Key: key, Kind: state.Field, Sub: []byte(partitionsField)})
+	if err != nil {
+		return t, false, fmt.Errorf("catalogue: topic %x: %w", key, err)
+	}
+	t.Partitions = max(t.Partitions, mostPartitions(row))
+	return t, bad == nil && len(t.Creation) > 0, nil
+}
+
+// mostPartitions returns the greatest of the numbers of partitions that were set
+// apart from each other: a topic never loses one.
+func mostPartitions(r state.Row) int32 {
+	most := int32(0)
+	for _, h := range r {
+		if n, err := strconv.ParseInt(string(h.Payload.Bytes), 10, 32); err == nil {
+			most = max(most, int32(n))
+		}
+	}
+	return most
 }
 
 // setField takes over one field of a topic's hash. What a later version may have
@@ -110,7 +151,7 @@ func (t *TopicRecord) setField(name string, value []byte) error {
 		t.Name = string(value)
 	case "creation":
 		t.Creation = value
-	case "partitions":
+	case partitionsField:
 		n, err := strconv.ParseInt(string(value), 10, 32)
 		t.Partitions = int32(n)
 		return err
@@ -128,7 +169,7 @@ func (t *TopicRecord) setField(name string, value []byte) error {
 
 func (t TopicRecord) fields() map[string]string {
 	f := map[string]string{
-		"name": t.Name, "partitions": strconv.FormatInt(int64(t.Partitions), 10),
+		"name": t.Name, partitionsField: strconv.FormatInt(int64(t.Partitions), 10),
 		"created": strconv.FormatInt(t.Created, 10), "creation": string(t.Creation),
 	}
 	for k, v := range t.Config {
@@ -137,36 +178,51 @@ func (t TopicRecord) fields() map[string]string {
 	return f
 }
 
-// PutTopic writes a topic: of its hash, what differs.
+// PutTopic writes a new topic.
 func (f *folded) PutTopic(t TopicRecord) error {
-	err := f.update(func(tx *keyval.Tx) error { return writeTopic(structs.In(tx, topicsMap), t) })
+	err := f.update(func(tx *keyval.Tx) error { return writeTopic(structs.In(tx, topicsMap), TopicRecord{ID: t.ID}, t) })
 	if err != nil {
 		return fmt.Errorf("save topic %s: %w", t.Name, err)
 	}
 	return nil
 }
 
-func writeTopic(m *structs.Map, t TopicRecord) error {
-	want := t.fields()
-	var gone [][]byte
-	err := m.HScan(t.ID[:], nil, func(field, value []byte) bool {
-		switch w, ok := want[string(field)]; {
-		case ok && w == string(value):
-			delete(want, string(field))
-		case !ok && strings.HasPrefix(string(field), configField):
-			gone = append(gone, slices.Clone(field))
+// ChangeTopic writes what is different between two records of a topic, and leaves
+// the rest as others may have changed it. Wraps ErrNoTopic if somebody deleted it.
+func (f *folded) ChangeTopic(old, t TopicRecord) error {
+	err := f.update(func(tx *keyval.Tx) error {
+		m := structs.In(tx, topicsMap)
+		if _, there, err := m.HGet(t.ID[:], []byte("creation")); err != nil || !there {
+			return errors.Join(err, ErrNoTopic)
 		}
-		return true
+		return writeTopic(m, old, t)
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("save topic %s: %w", t.Name, err)
+	}
+	return nil
+}
+
+func writeTopic(m *structs.Map, old, t TopicRecord) error {
+	was, want := map[string]string{}, t.fields()
+	if len(old.Creation) > 0 {
+		was = old.fields()
 	}
 	for _, field := range sortedKeys(want) {
+		if v, ok := was[field]; ok && v == want[field] {
+			continue
+		}
 		if _, err := m.HSet(t.ID[:], []byte(field), []byte(want[field])); err != nil {
 			return err
 		}
 	}
-	_, err = m.HDel(t.ID[:], gone...)
+	var gone [][]byte
+	for _, field := range sortedKeys(was) {
+		if _, ok := want[field]; !ok {
+			gone = append(gone, []byte(field))
+		}
+	}
+	_, err := m.HDel(t.ID[:], gone...)
 	return err
 }
 
@@ -182,7 +238,7 @@ func sortedKeys(m map[string]string) []string {
 // DropTopic removes a topic. Its files are marked first: a crash before the topic
 // is gone leaves a mark that Dropped takes back.
 func (f *folded) DropTopic(id lattice.TopicID) error {
-	if err := f.local.markDropped(id); err != nil {
+	if err := f.local.MarkDropped(id); err != nil {
 		return err
 	}
 	err := f.update(func(tx *keyval.Tx) error {
@@ -210,15 +266,29 @@ func (f *folded) Dropped(yield func(lattice.TopicID) error) error {
 	})
 }
 
-// Load yields every committed offset.
-func (f *folded) Load(yield func(group.Key, group.Value) error) error {
+// Load yields every committed offset. What is malformed is passed over.
+func (f *folded) Load(yield func(k group.Key, v group.Value, own bool) error) error {
 	var failed error
 	t, err := f.db.View(func(tx *keyval.Tx) error {
-		m := structs.In(tx, offsetsMap)
-		err := m.Keys(nil, func(key []byte, _ structs.Type) bool {
-			failed = loadOffset(m, slices.Clone(key), yield)
-			return failed == nil
+		var keys [][]byte
+		err := structs.In(tx, offsetsMap).Keys(nil, func(key []byte, _ structs.Type) bool {
+			keys = append(keys, slices.Clone(key))
+			return true
 		})
+		for _, key := range keys {
+			if err != nil || failed != nil {
+				break
+			}
+			k, kerr := group.ParseKey(key)
+			if kerr != nil {
+				continue
+			}
+			var v group.Value
+			var own, ok bool
+			if v, own, ok, err = readOffset(tx, key); ok {
+				failed = yield(k, v, own)
+			}
+		}
 		return errors.Join(err, failed)
 	})
 	if err != nil {
@@ -227,20 +297,33 @@ func (f *folded) Load(yield func(group.Key, group.Value) error) error {
 	return t.Wait(context.Background())
 }
 
-func loadOffset(m *structs.Map, key []byte, yield func(group.Key, group.Value) error) error {
-	k, err := group.ParseKey(key)
-	if err != nil {
+// Read returns one committed offset.
+func (f *folded) Read(k group.Key) (v group.Value, own, ok bool, err error) {
+	t, err := f.db.View(func(tx *keyval.Tx) error {
+		v, own, ok, err = readOffset(tx, k.AppendTo(nil))
 		return err
-	}
-	b, ok, err := m.Get(key)
-	if err != nil || !ok {
-		return fmt.Errorf("offset of group %q, %s: %w", k.Group, k.TopicPartition, err)
-	}
-	v, err := group.ParseValue(slices.Clone(b.Bytes))
+	})
 	if err != nil {
-		return fmt.Errorf("offset of group %q, %s: %w", k.Group, k.TopicPartition, err)
+		return v, own, ok, err
 	}
-	return yield(k, v)
+	return v, own, ok, t.Wait(context.Background())
+}
+
+// readOffset joins what nodes committed that had not seen each other's. own says
+// that this node committed the value.
+func readOffset(tx *keyval.Tx, key []byte) (v group.Value, own, ok bool, err error) {
+	row, err := tx.Row(state.Address{Map: offsetsMap, Key: key, Kind: state.Register})
+	for _, h := range row {
+		x, perr := group.ParseValue(slices.Clone(h.Payload.Bytes))
+		if perr != nil || ok && group.Join(v, x) == v {
+			continue
+		}
+		v, own, ok = x, h.Dot.Writer.Author == tx.Writer().Author, true
+	}
+	if err != nil {
+		err = fmt.Errorf("catalogue: offset %x: %w", key, err)
+	}
+	return v, own, ok, err
 }
 
 // Apply writes committed offsets into state, and offsets that wait for a
@@ -257,7 +340,7 @@ func (f *folded) Apply(changes []group.Change) error {
 		}
 	}
 	if len(committed) > 0 {
-		err := f.update(func(tx *keyval.Tx) error { return writeOffsets(structs.In(tx, offsetsMap), committed) })
+		err := f.update(func(tx *keyval.Tx) error { return writeOffsets(tx, committed) })
 		if err != nil {
 			return fmt.Errorf("save offsets: %w", err)
 		}
@@ -268,16 +351,27 @@ func (f *folded) Apply(changes []group.Change) error {
 	return f.local.Apply(pending)
 }
 
-func writeOffsets(m *structs.Map, changes []group.Change) error {
+// writeOffsets writes changes. What another node committed meanwhile, and whoever
+// made the change had not seen, is joined: it must be neither lost nor go back.
+func writeOffsets(tx *keyval.Tx, changes []group.Change) error {
+	m := structs.In(tx, offsetsMap)
 	for _, c := range changes {
 		key := c.Key.AppendTo(nil)
-		var err error
 		if c.Value == nil {
-			_, err = m.Delete(key)
-		} else {
-			err = m.Set(key, c.Value.AppendTo(nil), false)
+			if _, err := m.Delete(key); err != nil {
+				return err
+			}
+			continue
 		}
+		v := *c.Value
+		there, _, ok, err := readOffset(tx, key)
 		if err != nil {
+			return err
+		}
+		if ok {
+			v = group.Join(there, v)
+		}
+		if err := m.Set(key, v.AppendTo(nil), false); err != nil {
 			return err
 		}
 	}
@@ -329,7 +423,7 @@ func (f *folded) moveRecords() error {
 		return err
 	}
 	var offsets []group.Change
-	err := f.local.Load(func(k group.Key, v group.Value) error {
+	err := f.local.Load(func(k group.Key, v group.Value, _ bool) error {
 		offsets = append(offsets, group.Change{Key: k, Value: &v})
 		return nil
 	})
@@ -344,10 +438,10 @@ func (f *folded) moveRecords() error {
 		}
 	}
 	for _, t := range topics {
-		step(func(tx *keyval.Tx) error { return writeTopic(structs.In(tx, topicsMap), t) })
+		step(func(tx *keyval.Tx) error { return writeTopic(structs.In(tx, topicsMap), TopicRecord{ID: t.ID}, t) })
 	}
 	for part := range slices.Chunk(offsets, 1000) {
-		step(func(tx *keyval.Tx) error { return writeOffsets(structs.In(tx, offsetsMap), part) })
+		step(func(tx *keyval.Tx) error { return writeOffsets(tx, part) })
 	}
 	if err == nil {
 		err = last.Wait(context.Background())

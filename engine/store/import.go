@@ -13,9 +13,6 @@ import (
 	"github.com/lattice-log/lattice/storage/kv"
 )
 
-// leads reports whether this node made the store, so that it leads its partitions.
-func (s *Store) leads() bool { return s.genesis.Author == s.cfg.Key.Author() }
-
 // imported reports whether the store began here from a snapshot.
 func (s *Store) imported() bool {
 	_, err := s.cfg.FS.Stat(keyval.BasePath(s.cfg.FS, s.cfg.Dir))

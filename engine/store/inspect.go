@@ -46,6 +46,8 @@ type (
 	CounterRecord struct{ Next uint64 }
 	// MovedRecord says that topics and offsets are state.
 	MovedRecord struct{}
+	// JoinedRecord says that another node made the store, and who invited this one.
+	JoinedRecord struct{ Inviter lattice.NodeID }
 	// ClockRecord bounds the hybrid clock.
 	ClockRecord struct{ Bound uint64 }
 	// GrantRecord is a signed grant, unparsed.
@@ -124,6 +126,12 @@ func DecodeRecord(key, value []byte) (any, error) {
 			return nil, badRecord(key, "no mark")
 		}
 		return MovedRecord{}, nil
+	case keyJoined:
+		if len(rest) != 0 {
+			return nil, badRecord(key, "no joined store")
+		}
+		inviter, err := decodeJoined(value)
+		return JoinedRecord{inviter}, err
 	case keyCounter, keyClock:
 		if len(rest) != 0 || len(value) != 8 {
 			return nil, badRecord(key, "no number")

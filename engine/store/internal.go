@@ -56,7 +56,7 @@ func (s *Store) openInternal() error {
 	if err != nil {
 		return fmt.Errorf("topic %s: %w", rec.Name, err)
 	}
-	s.offsets.topic = &topic{rec: rec, parts: []*partition.Partition{p}, internal: true}
+	s.offsets.topic = &topic{rec: rec, from: origin{leader: s.info.Node}, name: rec.Name, parts: []*partition.Partition{p}, internal: true}
 	return nil
 }
 

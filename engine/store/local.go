@@ -81,7 +81,8 @@ func (l *local) forgetMoved() error {
 	return l.db.Commit(b, true)
 }
 
-func (l *local) markDropped(id lattice.TopicID) error {
+// MarkDropped marks a topic's files for deletion.
+func (l *local) MarkDropped(id lattice.TopicID) error {
 	b := l.db.Batch()
 	b.Set(append([]byte{keyDropped}, id[:]...), []byte{})
 	if err := l.db.Commit(b, true); err != nil {
@@ -179,7 +180,7 @@ func (l *local) PutTransactions(put []txn.Transaction, gone []string, sync bool)
 
 // Load, LoadPending and Apply are group.Offsets.
 
-func (l *local) Load(yield func(group.Key, group.Value) error) error {
+func (l *local) Load(yield func(group.Key, group.Value, bool) error) error {
 	return l.db.Iterate([]byte{keyOffset}, func(k, v []byte) error {
 		key, err := group.ParseKey(k[1:])
 		if err != nil {
@@ -189,7 +190,7 @@ func (l *local) Load(yield func(group.Key, group.Value) error) error {
 		if err != nil {
 			return fmt.Errorf("offset of group %q, %s: %w", key.Group, key.TopicPartition, err)
 		}
-		return yield(key, val)
+		return yield(key, val, true)
 	})
 }
 

@@ -47,29 +47,23 @@ func (s *Store) makeDirs(id lattice.TopicID, from, to int32) error {
 	return disk.SyncDir(fs, s.topicDir(id))
 }
 
-// openTopics opens every partition of every topic.
-//
-// Those of a store that another node made are led there, so none are opened here.
+// openTopics opens every partition that this node leads, of every topic.
 func (s *Store) openTopics() error {
-	if !s.leads() {
-		return nil
-	}
 	var recs []TopicRecord
 	if err := s.cat.Topics(func(t TopicRecord) error { recs = append(recs, t); return nil }); err != nil {
 		return err
 	}
 	for i, rec := range recs {
-		parts, err := s.openPartitions(rec, 0, rec.Partitions)
+		t, err := s.readyTopic(rec)
 		if err != nil {
-			return fmt.Errorf("topic %s (%d of %d): %w", rec.Name, i+1, len(recs), err)
+			s.cfg.Logger.Warn("passed over a topic", "store", s.info.ID.Short(), "err", err)
+			continue
 		}
-		t := &topic{rec: rec, parts: parts}
-		if other, taken := s.byName[rec.Name]; taken {
-			return errors.Join(lattice.E(lattice.Corrupt, fmt.Errorf("topics %s and %s have one name, %q", other.rec.ID, rec.ID, rec.Name)), closeAll(parts))
+		if err := s.addTopic(t); err != nil {
+			return fmt.Errorf("%d of %d: %w", i+1, len(recs), err)
 		}
-		s.byName[rec.Name], s.byID[rec.ID] = t, t
-		s.count += rec.Partitions
 	}
+	s.nameTopics()
 	return nil
 }
 
@@ -158,7 +152,7 @@ type topicsOf struct{ s *Store }
 var _ group.Topics = topicsOf{}
 
 func (t *topic) info() group.TopicInfo {
-	return group.TopicInfo{ID: t.rec.ID, Name: t.rec.Name, Partitions: t.rec.Partitions}
+	return group.TopicInfo{ID: t.rec.ID, Name: t.name, Partitions: t.rec.Partitions}
 }
 
 func (v topicsOf) TopicByName(name string) (group.TopicInfo, bool) {

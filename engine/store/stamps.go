@@ -102,6 +102,15 @@ func kafkaNodeID(id lattice.NodeID) int32 {
 	return int32(binary.BigEndian.Uint32(h[:])%(math.MaxInt32-1)) + 1
 }
 
+// KafkaNodeIDOf returns the node id by which Kafka clients know a node of the store:
+// this one's is in Info, the others' are derived from their keys.
+func (s *Store) KafkaNodeIDOf(id lattice.NodeID) int32 {
+	if id == s.info.Node {
+		return s.info.KafkaNodeID
+	}
+	return kafkaNodeID(id)
+}
+
 // producerBits is how many low bits of a producer id count up; the others are of
 // the hash of key and incarnation, so that nodes that never met give different
 // ids.

@@ -11,8 +11,10 @@
 // Open recovers everything; Run does the background work until its context ends;
 // Close makes what is left durable. The store starts goroutines in Run only.
 //
-// It does not speak any protocol, and knows no peers: this node leads every
-// partition.
+// It does not speak any protocol, and knows no peers. What others write comes in
+// as their entries (State().Receive), and takes effect here as it is folded: topics,
+// configs, offsets, members. A node leads the partitions of the topics that it
+// created; of others' topics it knows all but the records.
 package store
 
 import (
@@ -121,9 +123,13 @@ type Store struct {
 	shares    *share.Manager
 	txns      *txn.Manager
 	genesis   sigchain.Signed
-	onExpired []func(m string, key []byte) // constant once Run runs
+	news      *news
+
+	expiredMu sync.Mutex
+	onExpired []*func(m string, key []byte)
 
 	changeMu sync.Mutex // held by whoever creates, changes or deletes topics
+	memberMu sync.Mutex // held by whoever invites, redeems or removes
 
 	mu     sync.RWMutex
 	closed bool
@@ -141,7 +147,9 @@ type Store struct {
 // replaced, never changed in place; Store.mu guards the pointers.
 type topic struct {
 	rec      TopicRecord
-	parts    []*partition.Partition
+	from     origin
+	name     string                 // by which it is known, see namesOf
+	parts    []*partition.Partition // of the partitions that this node leads; nil: another does
 	internal bool
 }
 
@@ -150,6 +158,7 @@ type Info struct {
 	ID          lattice.StoreID
 	Name        string
 	Created     time.Time
+	Creator     lattice.NodeID
 	Node        lattice.NodeID
 	Incarnation uint64
 	KafkaNodeID int32 // Config's, or derived from the node's key; positive
@@ -208,7 +217,7 @@ func Open(cfg Config) (*Store, error) {
 	}
 	s := &Store{
 		cfg: cfg, committer: signedlog.NewCommitter(), handles: segment.NewHandles(cfg.OpenFiles),
-		byName: map[string]*topic{}, byID: map[lattice.TopicID]*topic{},
+		byName: map[string]*topic{}, byID: map[lattice.TopicID]*topic{}, news: newNews(),
 	}
 	if err := s.openCatalogue(records); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store in %s: %w", cfg.Dir, err), records.Close())
@@ -265,6 +274,7 @@ func (s *Store) openCatalogue(records *local) error {
 	if err != nil {
 		return err
 	}
+	s.state.Listen(s.news) // before anything of the catalogue is read
 	cat := &folded{local: records, db: s.state}
 	s.cat = cat
 	if !moved {
@@ -288,7 +298,7 @@ func (s *Store) loadEntries(records *local) error {
 				return err
 			}
 			first, s.genesis = &e, e
-			s.info = Info{ID: id, Name: g.Name, Created: time.UnixMilli(int64(e.Time >> 16)).UTC(), Node: me}
+			s.info = Info{ID: id, Name: g.Name, Created: time.UnixMilli(int64(e.Time >> 16)).UTC(), Creator: e.Author, Node: me}
 		}
 		var err error
 		chain, err = follow(chain, e)
@@ -300,7 +310,11 @@ func (s *Store) loadEntries(records *local) error {
 	if first == nil {
 		return lattice.E(lattice.NotFound, errors.New("no genesis entry: this is no store"))
 	}
-	if first.Author != me && !s.imported() {
+	joined, err := records.joined()
+	if err != nil {
+		return err
+	}
+	if first.Author != me && !joined && !s.imported() {
 		return lattice.E(lattice.Denied, fmt.Errorf("the store was made by %s, this node is %s", first.Author.Short(), me.Short()))
 	}
 	if s.stamps, err = newStamps(s.cfg.Clock, records, chain.Time); err != nil {
@@ -333,7 +347,7 @@ func (s *Store) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for name, run := range map[string]func(context.Context) error{
 		"groups": s.groups.Run, "share groups": s.shares.Run, "transactions": s.txns.Run, "housekeeping": s.keepHouse,
-		"expiry": s.expire,
+		"expiry": s.expire, "catalogue": s.follow,
 	} {
 		wg.Add(1)
 		go func() {

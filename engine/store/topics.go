@@ -24,6 +24,10 @@ var (
 	ErrTopicExists = lattice.E(lattice.Exists, errors.New("topic exists"))
 	// ErrNoTopic (3): there is no such topic or partition.
 	ErrNoTopic = lattice.E(lattice.NotFound, errors.New("no such topic or partition"))
+	// ErrNotLeader (6): another node leads the partition, and its records are not here.
+	ErrNotLeader = lattice.E(lattice.NotLeader, errors.New("another node leads the partition, and its records are not on this one"))
+	// ErrNotOpen (5): this node leads the partition and could not open it yet.
+	ErrNotOpen = lattice.E(lattice.Unavailable, errors.New("the partition is not open yet"))
 	// ErrTooMany (44): the node's limit of partitions is reached.
 	ErrTooMany = lattice.E(lattice.TooLarge, errors.New("partition limit of the store reached"))
 )
@@ -36,6 +40,11 @@ type Topic struct {
 	Config     map[string]string // what was set; defaults are not in it
 	Created    time.Time
 	Internal   bool // the store's own: see OffsetsTopic
+	// Leader is the node that leads its partitions: who created it.
+	Leader lattice.NodeID
+	// Created as: the name that it was created with, if an earlier topic has that;
+	// Name is then another (see namesOf). Otherwise empty.
+	CreatedAs string
 }
 
 // NewTopic is a request to create a topic.
@@ -47,7 +56,14 @@ type NewTopic struct {
 }
 
 func (t *topic) public() Topic {
-	return Topic{t.rec.ID, t.rec.Name, t.rec.Partitions, maps.Clone(t.rec.Config), time.UnixMilli(t.rec.Created).UTC(), t.internal}
+	p := Topic{
+		ID: t.rec.ID, Name: t.name, Partitions: t.rec.Partitions, Config: maps.Clone(t.rec.Config),
+		Created: time.UnixMilli(t.rec.Created).UTC(), Internal: t.internal, Leader: t.from.leader,
+	}
+	if t.name != t.rec.Name {
+		p.CreatedAs = t.rec.Name
+	}
+	return p
 }
 
 // Topics returns every topic but the internal ones, sorted by name.
@@ -95,15 +111,21 @@ func (s *Store) TopicIDOf(name string) (lattice.TopicID, bool) {
 	return t.rec.ID, true
 }
 
-// Partition returns one partition; wraps ErrNoTopic. It does not allocate.
+// Partition returns one partition that this node leads; wraps ErrNoTopic, ErrNotLeader
+// or ErrNotOpen. It does not allocate.
 func (s *Store) Partition(id lattice.TopicID, p int32) (*partition.Partition, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	t, ok := s.identified(id)
-	if !ok || p < 0 || int(p) >= len(t.parts) {
+	switch {
+	case !ok || p < 0 || p >= t.rec.Partitions:
 		return nil, ErrNoTopic
+	case int(p) < len(t.parts):
+		return t.parts[p], nil
+	case t.from.leader != s.info.Node:
+		return nil, ErrNotLeader
 	}
-	return t.parts[p], nil
+	return nil, ErrNotOpen
 }
 
 // CreateTopic makes a topic; it is durable when the call returns. The topic's id
@@ -117,7 +139,7 @@ func (s *Store) CreateTopic(ctx context.Context, n NewTopic) (Topic, error) {
 		return Topic{}, fmt.Errorf("create topic %q: %w", n.Name, err)
 	}
 	if n.ValidateOnly {
-		return (&topic{rec: rec}).public(), nil
+		return (&topic{rec: rec, name: rec.Name, from: origin{leader: s.info.Node}}).public(), nil
 	}
 	op, err := creation(rec)
 	if err != nil {
@@ -133,6 +155,10 @@ func (s *Store) CreateTopic(ctx context.Context, n NewTopic) (Topic, error) {
 		return Topic{}, fmt.Errorf("create topic %q: %w", n.Name, err)
 	}
 	rec.Created, rec.Creation = int64(e.Time>>16), e.Bytes()
+	from, err := originOf(rec, s.info.ID)
+	if err != nil {
+		return Topic{}, fmt.Errorf("create topic %q: %w", n.Name, err)
+	}
 	// The logs are made first: a crash before the record leaves directories that
 	// nothing names, a crash after it a topic that is whole.
 	parts, err := s.openPartitions(rec, 0, rec.Partitions)
@@ -142,12 +168,17 @@ func (s *Store) CreateTopic(ctx context.Context, n NewTopic) (Topic, error) {
 	if err := s.cat.PutTopic(rec); err != nil {
 		return Topic{}, errors.Join(fmt.Errorf("create topic %q: %w", n.Name, err), closeAll(parts))
 	}
-	t := &topic{rec: rec, parts: parts}
+	t := &topic{rec: rec, from: from, name: rec.Name, parts: parts}
 	s.mu.Lock()
-	s.byName[rec.Name], s.byID[rec.ID] = t, t
+	s.byID[rec.ID] = t
 	s.count += rec.Partitions
 	s.mu.Unlock()
+	// Another node may have created one of that name that came meanwhile.
+	s.nameTopics()
 	s.topicsChanged()
+	if now, ok := s.TopicByID(rec.ID); ok {
+		return now, nil
+	}
 	return t.public(), nil
 }
 
@@ -219,10 +250,10 @@ func (s *Store) DeleteTopic(ctx context.Context, id lattice.TopicID) error {
 		return err
 	}
 	s.mu.Lock()
-	delete(s.byName, t.rec.Name)
 	delete(s.byID, id)
 	s.count -= t.rec.Partitions
 	s.mu.Unlock()
+	s.nameTopics()
 	s.groups.TopicDeleted(id)
 	s.shares.TopicDeleted(id)
 	s.topicsChanged()
@@ -242,22 +273,26 @@ func (s *Store) AddPartitions(ctx context.Context, id lattice.TopicID, total int
 	case !ok:
 		return fmt.Errorf("add partitions to %s: %w", id, s.unchangeable(id))
 	case total <= t.rec.Partitions:
-		return fmt.Errorf("topic %s has %d partitions, %d are no increase: %w", t.rec.Name, t.rec.Partitions, total, ErrPartitions)
+		return fmt.Errorf("topic %s has %d partitions, %d are no increase: %w", t.name, t.rec.Partitions, total, ErrPartitions)
 	case total-t.rec.Partitions > room:
-		return fmt.Errorf("add partitions to %s: %w", t.rec.Name, ErrTooMany)
+		return fmt.Errorf("add partitions to %s: %w", t.name, ErrTooMany)
 	case validateOnly:
 		return nil
 	}
-	rec := t.rec
-	rec.Partitions = total
-	added, err := s.openPartitions(rec, t.rec.Partitions, total)
-	if err != nil {
-		return fmt.Errorf("add partitions to %s: %w", t.rec.Name, err)
+	grown := *t
+	grown.rec.Partitions = total
+	var added []*partition.Partition
+	if s.leadsTopic(t.from) { // otherwise its leader makes them
+		var err error
+		if added, err = s.openPartitions(grown.rec, t.rec.Partitions, total); err != nil {
+			return fmt.Errorf("add partitions to %s: %w", t.name, err)
+		}
 	}
-	if err := s.cat.PutTopic(rec); err != nil {
+	if err := s.cat.ChangeTopic(t.rec, grown.rec); err != nil {
 		return errors.Join(err, closeAll(added))
 	}
-	s.replace(&topic{rec: rec, parts: append(slices.Clip(slices.Clone(t.parts)), added...)}, total-t.rec.Partitions)
+	grown.parts = append(slices.Clip(slices.Clone(t.parts)), added...)
+	s.replace(&grown, total-t.rec.Partitions)
 	s.topicsChanged()
 	return nil
 }
@@ -271,7 +306,7 @@ func (s *Store) topicsChanged() {
 func (s *Store) replace(t *topic, more int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.byName[t.rec.Name], s.byID[t.rec.ID] = t, t
+	s.byName[t.name], s.byID[t.rec.ID] = t, t
 	s.count += more
 }
 
@@ -288,21 +323,21 @@ func (s *Store) AlterTopic(ctx context.Context, id lattice.TopicID, ch []ConfigC
 	}
 	set, err := change(t.rec.Config, s.cfg.TopicDefaults, ch, replace)
 	if err != nil {
-		return fmt.Errorf("alter topic %s: %w", t.rec.Name, err)
+		return fmt.Errorf("alter topic %s: %w", t.name, err)
 	}
 	if validateOnly {
 		return nil
 	}
 	cfg, err := parseConfig(s.cfg.TopicDefaults, set)
 	if err != nil {
-		return fmt.Errorf("alter topic %s: %w", t.rec.Name, err)
+		return fmt.Errorf("alter topic %s: %w", t.name, err)
 	}
-	rec := t.rec
-	rec.Config = set
-	if err := s.cat.PutTopic(rec); err != nil {
+	changed := *t
+	changed.rec.Config = set
+	if err := s.cat.ChangeTopic(t.rec, changed.rec); err != nil {
 		return err
 	}
-	s.replace(&topic{rec: rec, parts: t.parts}, 0)
+	s.replace(&changed, 0)
 	for _, p := range t.parts {
 		p.SetConfig(cfg)
 	}

@@ -101,23 +101,18 @@ func (c *conn) findTopic(name *string, id lattice.TopicID, create bool) (store.T
 	return t, fmt.Errorf("create topic %q on demand: %w", *name, err)
 }
 
-// topicMetadata describes one topic: this node has all of it.
+// topicMetadata describes one topic.
 func (c *conn) topicMetadata(t store.Topic, ops int32) kmsg.MetadataResponseTopic {
 	out := kmsg.NewMetadataResponseTopic()
 	out.Topic = kmsg.StringPtr(t.Name)
 	out.TopicID = t.ID
 	out.IsInternal = internalName(t.Name)
 	out.AuthorizedOperations = ops
-	self := []int32{c.srv.nodeID()}
 	for i := range t.Partitions {
+		at := c.srv.place(t, i)
 		p := kmsg.NewMetadataResponseTopicPartition()
-		p.Partition = i
-		p.Leader, p.Replicas, p.ISR = self[0], self, self
-		p.OfflineReplicas = []int32{}
-		var open bool
-		if p.LeaderEpoch, open = c.srv.epochOf(t, i); !open {
-			p.Leader, p.ISR, p.ErrorCode = -1, nil, kerr.LeaderNotAvailable.Code
-		}
+		p.Partition, p.Leader, p.LeaderEpoch = i, at.leader, at.epoch
+		p.Replicas, p.ISR, p.OfflineReplicas, p.ErrorCode = at.replicas, at.isr, at.offline, at.code
 		out.Partitions = append(out.Partitions, p)
 	}
 	return out

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/lattice-log/lattice/engine/store"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -79,14 +78,13 @@ func (c *conn) describedNames(req *kmsg.DescribeTopicPartitionsRequest) []string
 }
 
 func (s *Server) describedPartition(t store.Topic, i int32) kmsg.DescribeTopicPartitionsResponseTopicPartition {
-	self := []int32{s.nodeID()}
+	at := s.place(t, i)
 	p := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
-	p.Partition, p.LeaderID = i, self[0]
-	p.Replicas, p.ISR = self, self
-	p.EligibleLeaderReplicas, p.LastKnownELR, p.OfflineReplicas = []int32{}, []int32{}, []int32{}
-	var open bool
-	if p.LeaderEpoch, open = s.epochOf(t, i); !open {
-		p.LeaderID, p.ISR, p.ErrorCode = -1, []int32{}, kerr.LeaderNotAvailable.Code
+	p.Partition, p.LeaderID, p.LeaderEpoch = i, at.leader, at.epoch
+	p.Replicas, p.ISR, p.OfflineReplicas, p.ErrorCode = at.replicas, at.isr, at.offline, at.code
+	p.EligibleLeaderReplicas, p.LastKnownELR = []int32{}, []int32{}
+	if p.ISR == nil {
+		p.ISR = []int32{}
 	}
 	return p
 }

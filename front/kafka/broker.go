@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"github.com/lattice-log/lattice/engine/store"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // What this node says of itself to clients, in one place.
@@ -21,14 +22,27 @@ const maxPartitions = 10_000
 // nodeID is this node's broker id.
 func (s *Server) nodeID() int32 { return s.store.Info().KafkaNodeID }
 
-// epochOf returns the leader epoch of a partition, and false when the partition
-// is not open here.
-func (s *Server) epochOf(t store.Topic, index int32) (int32, bool) {
+// placed is where a partition is, as clients are told.
+type placed struct {
+	leader, epoch          int32 // -1: none that can be reached by way of this node
+	replicas, isr, offline []int32
+	code                   int16
+}
+
+// place says where a partition is. Of one that another node leads the records are
+// there, and not here: that node is its only replica, and out of reach for clients of
+// this one, which Kafka calls LEADER_NOT_AVAILABLE.
+func (s *Server) place(t store.Topic, index int32) placed {
+	holder := []int32{s.store.KafkaNodeIDOf(t.Leader)}
 	p, err := s.store.Partition(t.ID, index)
-	if err != nil {
-		return -1, false
+	if err == nil {
+		return placed{leader: holder[0], epoch: p.Bounds().Term, replicas: holder, isr: holder, offline: []int32{}}
 	}
-	return p.Bounds().Term, true
+	out := placed{leader: -1, epoch: -1, replicas: holder, offline: []int32{}, code: kerr.LeaderNotAvailable.Code}
+	if holder[0] != s.nodeID() {
+		out.offline = holder
+	}
+	return out
 }
 
 // operations returns ops if the client asked for them.

@@ -36,8 +36,12 @@ it is neither served nor advertised: a request for another API or version closes
 
 - The finalized features ` + "`group.version=1` and `share.version=1`" + ` turn on consumer groups of KIP-848 and share groups of KIP-932 in clients. There is no ` + "`transaction.version`" + `:
   transactions work as before KIP-890's second part.
-- One node: it is controller, coordinator of every group and transaction, and leader of every partition. The cluster id is the store's id, topic ids
+- One node: it is controller, and coordinator of every group and transaction. The cluster id is the store's id, topic ids
   are topic incarnations, leader epochs are terms.
+- Topics that another member of the store created are led there, and their records are not here: they are listed with their
+  configs and the groups' offsets, metadata say LEADER_NOT_AVAILABLE with the leader as the only replica, offline, and whoever produces or
+  fetches all the same gets NOT_LEADER_OR_FOLLOWER, which clients retry. No offset is made up. Of two topics created with one
+  name apart, the later is NAME.dup-ID.
 - Record batches of magic 2 are stored and served as the producer compressed them (none, gzip, snappy, lz4, zstd), unless the
   topic's compression.type names another codec. A produced batch's offset and leader epoch are the node's to set.
 - The internal topic ` + "`__consumer_offsets`" + ` is described once a client has looked for a group's coordinator, or a group has something

@@ -63,6 +63,7 @@ func named() []known {
 		{group.ErrOffsetMetadataTooLarge, kerr.OffsetMetadataTooLarge},
 		{group.ErrNotStored, kerr.CoordinatorNotAvailable},
 		{group.ErrClosed, kerr.CoordinatorNotAvailable},
+		{group.ErrDenied, kerr.GroupAuthorizationFailed},
 		{group.ErrIllegalGeneration, kerr.IllegalGeneration},
 		{group.ErrInconsistentProtocol, kerr.InconsistentGroupProtocol},
 		{group.ErrInvalidGroupID, kerr.InvalidGroupID},
@@ -127,6 +128,8 @@ func named() []known {
 		{store.ErrPartitions, kerr.InvalidPartitions},
 		{store.ErrTopicExists, kerr.TopicAlreadyExists},
 		{store.ErrNoTopic, kerr.UnknownTopicOrPartition},
+		{store.ErrNotLeader, kerr.NotLeaderForPartition},
+		{store.ErrNotOpen, kerr.LeaderNotAvailable},
 		{store.ErrTooMany, kerr.PolicyViolation},
 
 		{record.ErrCRC, kerr.CorruptMessage},
