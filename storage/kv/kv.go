@@ -47,6 +47,10 @@ type Options struct {
 	NoJournal bool
 	// MemoryBytes is how much is gathered before it is written to a table; default 2 MiB.
 	MemoryBytes int64
+	// Loading is for a store that is being filled. Many tables gather before they are
+	// merged with what is below them, which is then done seldom; until they are, a
+	// read may have to look at all of them. Open the store again, without it, to use it.
+	Loading bool
 	// Filters keeps 10 bits for each key, so that looking for one that is not
 	// there seldom reads a table.
 	Filters bool
@@ -56,6 +60,10 @@ const (
 	defaultMemory  = 2 << 20
 	defaultCache   = 8 << 20
 	defaultReserve = 32 << 20
+
+	// loadingTables is how many tables above one another are merged at a time into
+	// those below, while a store is loaded. Pebble begins at half of its threshold.
+	loadingTables = 12
 )
 
 // DB is an open store. It is safe for concurrent use.
@@ -119,6 +127,9 @@ func openPebble(fs disk.FS, dir string, opt Options) (*pebble.DB, error) {
 		FormatMajorVersion: format,
 		MemTableSize:       uint64(opt.MemoryBytes),
 		MaxOpenFiles:       128,
+	}
+	if opt.Loading {
+		o.L0CompactionThreshold, o.L0StopWritesThreshold = 2*loadingTables, 4*loadingTables
 	}
 	if opt.Filters {
 		for i := range o.Levels {
@@ -298,6 +309,25 @@ func (d *DB) Flush() error {
 		return lattice.E(lattice.Storage, fmt.Errorf("flush: the store failed before: %w", err))
 	}
 	if err := guard(d.db.Flush); err != nil {
+		return lattice.E(lattice.Storage, fmt.Errorf("flush kv %s: %w", d.dir, err))
+	}
+	return nil
+}
+
+// FlushSoon begins to do what Flush does, for Batches committed before, and does not
+// wait for it.
+func (d *DB) FlushSoon() error {
+	if d.closed.Load() {
+		return errClosed
+	}
+	if err := d.Failed(); err != nil {
+		return lattice.E(lattice.Storage, fmt.Errorf("flush: the store failed before: %w", err))
+	}
+	err := guard(func() error {
+		_, err := d.db.AsyncFlush()
+		return err
+	})
+	if err != nil {
 		return lattice.E(lattice.Storage, fmt.Errorf("flush kv %s: %w", d.dir, err))
 	}
 	return nil

@@ -103,3 +103,55 @@ func TestFilters(t *testing.T) {
 		}
 	}
 }
+
+// TestLoading fills a store that is open for loading, with batches that are larger
+// than its memory too, and reads all of it then and once it is opened for use. What
+// FlushSoon began with is there after a power cut.
+func TestLoading(t *testing.T) {
+	fs := disk.NewMem()
+	opt := Options{NoJournal: true, MemoryBytes: 256 << 10, Loading: true}
+	d := openWith(t, fs, opt)
+	const batches, each = 40, 2000
+	name := func(n, i int) []byte { return fmt.Appendf(nil, "key %d %d", i, n) } // every table spans all
+	for n := range batches {
+		b := d.Batch()
+		for i := range each {
+			b.Set(name(n, i), fmt.Appendf(nil, "%d %d", n, i))
+		}
+		if err := d.Commit(b, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(d *DB) {
+		t.Helper()
+		seen := 0
+		if err := d.Iterate([]byte("key"), func(_, _ []byte) error { seen++; return nil }); err != nil || seen != batches*each {
+			t.Fatalf("%d keys, %v; want %d", seen, err, batches*each)
+		}
+		if v, ok, err := d.Get(name(7, 8)); err != nil || !ok || string(v) != "7 8" {
+			t.Fatalf("%q, %v, %v", v, ok, err)
+		}
+	}
+	check(d)
+	if err := d.FlushSoon(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Flush(); err != nil { // what was begun before is done then
+		t.Fatal(err)
+	}
+	after := fs.CrashClone(0, rand.New(rand.NewPCG(1, 1)))
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.FlushSoon(); lattice.KindOf(err) != lattice.Unavailable {
+		t.Errorf("flush of a closed store: %v", err)
+	}
+	opt.Loading = false
+	for _, fs := range []disk.FS{fs, after} {
+		d := openWith(t, fs, opt)
+		check(d)
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
