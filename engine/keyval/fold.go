@@ -189,14 +189,22 @@ func (db *DB) apply(f fold.Folded) error {
 	e := f.Entry
 	w := state.Writer{Author: e.Author, Incarnation: e.Incarnation}
 	for i, op := range f.Ops {
+		d := state.Dot{Writer: w, Seq: e.Seq, Index: uint32(i)}
 		switch op := op.(type) {
 		case nil:
 			continue
 		case *state.Put:
+			if db.t.packed != nil {
+				if done, err := db.t.pack(op, d, e.Time); err != nil {
+					return err
+				} else if done {
+					continue
+				}
+			}
 			// The row keeps it, and must not keep the whole entry.
 			op.Payload.Bytes = append([]byte(nil), op.Payload.Bytes...)
 		}
-		if err := db.t.apply(op, state.Dot{Writer: w, Seq: e.Seq, Index: uint32(i)}, e.Time, 0); err != nil {
+		if err := db.t.apply(op, d, e.Time, 0); err != nil {
 			return err
 		}
 	}

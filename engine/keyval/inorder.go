@@ -20,7 +20,7 @@ type placed struct {
 // keysInOrder yields the keys of a round in order.
 func (r *round) keysInOrder(yield func(*takenKey) bool) {
 	name := func(i int) string { return r.keys[i].e.inner }
-	for _, x := range inOrder(len(r.keys), name, func(a, b int) int { return cmp.Compare(name(a), name(b)) }) {
+	for _, x := range inOrder(nil, len(r.keys), name, func(a, b int) int { return cmp.Compare(name(a), name(b)) }) {
 		if !yield(&r.keys[x.i]) {
 			return
 		}
@@ -33,7 +33,7 @@ func (r *round) subsInOrder(yield func(*takenSub) bool) {
 	if r.oneKind() { // of one large key
 		name = func(i int) string { return r.subs[i].s.name }
 	}
-	order := inOrder(len(r.subs), name, func(a, b int) int {
+	order := inOrder(nil, len(r.subs), name, func(a, b int) int {
 		x, y := r.subs[a].s, r.subs[b].s
 		return cmp.Or(cmp.Compare(x.e.inner, y.e.inner), cmp.Compare(x.kind, y.kind), cmp.Compare(x.name, y.name))
 	})
@@ -70,20 +70,21 @@ func (r *round) oneKind() bool {
 }
 
 // inOrder sorts n items: by the eight bytes of their names behind what all have in
-// common, which mostly decides, then as compare says.
-func inOrder(n int, name func(int) string, compare func(a, b int) int) []placed {
+// common, which mostly decides, then as compare says. It uses the memory of list.
+func inOrder[S string | []byte](list []placed, n int, name func(int) S, compare func(a, b int) int) []placed {
+	list = list[:0]
 	if n == 0 {
-		return nil
+		return list
 	}
-	list := make([]placed, n)
-	skip := len(name(0))
+	first := name(0)
+	skip := len(first)
 	for i := range n {
-		skip = common(name(0)[:skip], name(i))
+		skip = common(first[:skip], name(i))
 	}
 	for i := range n {
 		var eight [8]byte
 		copy(eight[:], name(i)[skip:])
-		list[i] = placed{binary.BigEndian.Uint64(eight[:]), i}
+		list = append(list, placed{binary.BigEndian.Uint64(eight[:]), i})
 	}
 	slices.SortFunc(list, func(a, b placed) int {
 		if a.at != b.at {
@@ -95,7 +96,7 @@ func inOrder(n int, name func(int) string, compare func(a, b int) int) []placed 
 }
 
 // common returns the length of what a and b begin with alike.
-func common(a, b string) int {
+func common[S string | []byte](a, b S) int {
 	n := min(len(a), len(b))
 	for i := range n {
 		if a[i] != b[i] {

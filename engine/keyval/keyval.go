@@ -144,6 +144,7 @@ type DB struct {
 	store   lattice.StoreID
 	own     state.Writer // this incarnation
 	kv      *kv.DB
+	loading bool // kv is open for loading
 	logs    *logs
 	writers *writers
 	work    chan struct{} // something for the committer, capacity 1

@@ -1,17 +1,13 @@
 package keyval
 
-import (
-	"hash/maphash"
-	"math/bits"
-)
+import "math/bits"
 
 // known remembers what a fold database that was empty holds by now, so that what
 // is not there is not looked for: while everything is folded again, most keys are
-// new. It is a Bloom filter of a fixed size (blocks of 64 bytes, six bits a name):
-// it may take a name for one that is there, never the other way round. nil knows
-// nothing. For one goroutine.
+// new. It is a Bloom filter of a fixed size (blocks of 64 bytes, six bits a name),
+// which goes by names' hashes: it may take a name for one that is there, never the
+// other way round. nil knows nothing. For one goroutine.
 type known struct {
-	seed   maphash.Seed
 	size   int64    // of blocks, once there is something
 	blocks []uint64 // eight words a block
 }
@@ -25,18 +21,18 @@ const (
 // many bytes may hold.
 func newKnown(logBytes int64) *known {
 	const operation = 32 // bytes of a log, at least, that make a name
-	return &known{seed: maphash.MakeSeed(), size: min(max(logBytes/operation*10/8, knownLeast), knownMost) / 64}
+	return &known{size: min(max(logBytes/operation*10/8, knownLeast), knownMost) / 64}
 }
 
-// lacks reports that the database has nothing of that name.
-func (k *known) lacks(name []byte) bool {
+// lacks reports that the database has nothing of the name with that hash.
+func (k *known) lacks(h uint64) bool {
 	if k == nil {
 		return false
 	}
 	if k.blocks == nil {
 		return true
 	}
-	b, h := k.block(name)
+	b := k.block(h)
 	for range 6 {
 		if b[h>>6&7]&(1<<(h&63)) == 0 {
 			return true
@@ -46,24 +42,24 @@ func (k *known) lacks(name []byte) bool {
 	return false
 }
 
-// add notes that the database has something of that name.
-func (k *known) add(name []byte) {
+// add notes that the database has something of the name with that hash.
+func (k *known) add(h uint64) {
 	if k == nil {
 		return
 	}
 	if k.blocks == nil {
 		k.blocks = make([]uint64, 8*k.size)
 	}
-	b, h := k.block(name)
+	b := k.block(h)
 	for range 6 {
 		b[h>>6&7] |= 1 << (h & 63)
 		h >>= 9
 	}
 }
 
-// block returns where a name's bits are, and which they are: nine bits of h each.
-func (k *known) block(name []byte) (b *[8]uint64, h uint64) {
-	h = maphash.Bytes(k.seed, name)
+// block returns where a name's bits are. Which of them, its hash says: nine bits for
+// each.
+func (k *known) block(h uint64) *[8]uint64 {
 	at, _ := bits.Mul64(h*0x9e3779b97f4a7c15, uint64(k.size)) // of other bits than the six
-	return (*[8]uint64)(k.blocks[8*at:]), h
+	return (*[8]uint64)(k.blocks[8*at:])
 }

@@ -107,21 +107,24 @@ func (c codec) appendRow(b []byte, r state.Row) []byte {
 	for _, h := range r {
 		b = c.appendDot(b, h.Dot)
 		b = binary.BigEndian.AppendUint64(b, h.Time)
-		s := h.Payload.Sum
-		switch {
-		case s == nil:
-			b = binary.AppendUvarint(append(b, 0), uint64(len(h.Payload.Bytes)))
-			b = append(b, h.Payload.Bytes...)
-			continue
-		case s.Base.IsZero():
-			b = append(b, 1)
-		default:
-			b = c.appendDot(append(b, 2), s.Base)
-		}
-		b = binary.AppendVarint(b, s.From)
-		b = binary.AppendVarint(b, s.Count)
+		b = c.appendPayload(b, h.Payload)
 	}
 	return b
+}
+
+func (c codec) appendPayload(b []byte, p state.Payload) []byte {
+	s := p.Sum
+	switch {
+	case s == nil:
+		b = binary.AppendUvarint(append(b, 0), uint64(len(p.Bytes)))
+		return append(b, p.Bytes...)
+	case s.Base.IsZero():
+		b = append(b, 1)
+	default:
+		b = c.appendDot(append(b, 2), s.Base)
+	}
+	b = binary.AppendVarint(b, s.From)
+	return binary.AppendVarint(b, s.Count)
 }
 
 // appendKey appends a key's record, without a register that stands apart.

@@ -319,6 +319,9 @@ func runModel(t *testing.T, seed uint64, steps int) {
 		if rng.IntN(2) == 0 {
 			o.CacheBytes = 1 // forget whatever can be forgotten
 		}
+		if rng.IntN(2) == 0 {
+			o.DirtyBytes = 8 << 10 // rounds while the logs are folded
+		}
 		incarnation++
 		return start(t, o)
 	}

@@ -149,6 +149,7 @@ func (db *DB) dropKV() error {
 		}
 		db.kv = nil
 	}
+	db.loading = false
 	if err := db.o.FS.RemoveAll(db.stateDir()); err != nil {
 		return lattice.E(lattice.Storage, fmt.Errorf("remove the fold database: %w", err))
 	}
@@ -161,7 +162,7 @@ func (db *DB) dropKV() error {
 // the layout, or of another store.
 func (db *DB) openKV() (fits bool, err error) {
 	db.kv, err = kv.Open(db.o.FS, db.stateDir(), kv.Options{
-		Logger: db.o.Logger, CacheBytes: db.o.BlockCache, NoJournal: true, MemoryBytes: 32 << 20, Filters: true,
+		Logger: db.o.Logger, CacheBytes: db.o.BlockCache, NoJournal: true, MemoryBytes: 32 << 20, Filters: true, Loading: db.loading,
 	})
 	if err != nil {
 		return false, err
@@ -174,6 +175,26 @@ func (db *DB) openKV() (fits bool, err error) {
 	b := db.kv.Batch()
 	b.Set([]byte{tagVersion}, want)
 	return true, db.kv.Commit(b, false)
+}
+
+// reopenKV opens the fold database again, to be loaded or not: what was committed is
+// durable then. Only who folds is there.
+func (db *DB) reopenKV(loading bool) error {
+	db.using.Lock()
+	defer db.using.Unlock()
+	if err := db.kv.Close(); err != nil {
+		return err
+	}
+	db.loading = loading
+	closed := db.kv
+	if _, err := db.openKV(); err != nil {
+		if db.kv == nil {
+			db.kv = closed // which says so
+		}
+		return err
+	}
+	db.t.db = db.kv
+	return nil
 }
 
 // load reads what is needed of the fold database before anything else, and makes
@@ -201,12 +222,8 @@ func (db *DB) load() error {
 	}
 	t := newTable(db.kv, db.writers, db.o.CacheBytes)
 	if old := db.t; old != nil { // what was seen of it must not be taken for what is now
-		t.version.Store(old.version.Add(1))
-		for i := range t.shards {
-			for j := range t.shards[i].versions {
-				t.shards[i].versions[j] = t.version.Load()
-			}
-		}
+		t.version.Store(old.version.Load())
+		t.renew()
 	}
 	db.t = t
 	empty := true
@@ -223,6 +240,16 @@ func (db *DB) load() error {
 		t.absent = newKnown(db.logs.size())
 	}
 	return t.loadMaps()
+}
+
+// renew gives all keys that are not in the table another version.
+func (t *table) renew() {
+	v := t.version.Add(1)
+	for i := range t.shards {
+		for j := range t.shards[i].versions {
+			t.shards[i].versions[j] = v
+		}
+	}
 }
 
 func (t *table) loadMaps() error {

@@ -16,12 +16,13 @@ import (
 // machine had not seen the group yet: after a crash it is folded once more, on
 // top of itself, which changes nothing.
 type round struct {
-	n     uint64
-	group *group // must be durable first; nil: everything is
-	keys  []takenKey
-	subs  []takenSub
-	maps  []takenMap
-	fold  []fold.Record
+	n      uint64
+	group  *group // must be durable first; nil: everything is
+	keys   []takenKey
+	subs   []takenSub
+	packed *packed // in a replay: what is dirty of it belongs to the round, too
+	maps   []takenMap
+	fold   []fold.Record
 
 	// Who waits for the fold database as this round leaves it, and what that is.
 	wanted   []*request
@@ -90,7 +91,7 @@ func (db *DB) takeRound(g *group) *round {
 	t := db.t
 	r := &round{n: t.round, group: g}
 	if t.bulk {
-		r.keys, r.subs = db.replayed.keys[:0], db.replayed.subs[:0]
+		r.keys, r.subs, r.packed = db.replayed.keys[:0], db.replayed.subs[:0], t.packed
 	}
 	for _, it := range t.dirty {
 		if s := it.s; s != nil {
@@ -179,6 +180,9 @@ func (db *DB) writeRound(r *round) error {
 			return err
 		}
 	}
+	if r.packed != nil {
+		r.packed.write(w.writePacked)
+	}
 	for s := range r.subsInOrder {
 		w.writeSub(s)
 	}
@@ -261,11 +265,25 @@ func (w *rowWriter) writeKey(x *takenKey) error {
 	case !x.k.absent():
 		w.value = t.codec.appendKey(w.value[:0], &x.k)
 		b.Set(w.key, w.value)
-		t.absent.add(w.key)
+		w.known(w.key)
 	case e.stored:
 		b.Delete(w.key)
 	}
 	return nil
+}
+
+// known notes that the fold database will hold something of that name.
+func (w *rowWriter) known(name []byte) {
+	if t := w.db.t; t.absent != nil {
+		t.absent.add(t.hash(name))
+	}
+}
+
+func (w *rowWriter) writePacked(x *packedKey) {
+	t := w.db.t
+	w.value = t.codec.appendPacked(w.value[:0], t.packed, x)
+	w.b.Set(t.packed.nameOf(x), w.value)
+	t.absent.add(x.hash)
 }
 
 // deleteAll deletes what begins with prefix.
@@ -295,7 +313,7 @@ func (w *rowWriter) writeSub(x *takenSub) {
 	case len(x.row) > 0:
 		w.value = t.codec.appendRow(w.value[:0], x.row)
 		w.b.Set(w.key, w.value)
-		t.absent.add(w.key)
+		w.known(w.key)
 	case s.stored:
 		w.b.Delete(w.key)
 	}

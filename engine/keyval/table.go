@@ -38,9 +38,12 @@ type table struct {
 	undo  *undo  // where changes are noted; nil: they stay
 
 	// While logs are folded and nobody else is there (see replay.go):
-	bulk   bool   // created and scores of the lists are not kept
-	absent *known // what the fold database does not hold
-	buf    []byte // scratch
+	bulk      bool     // created and scores of the lists are not kept
+	absent    *known   // what the fold database does not hold
+	packed    *packed  // keys that are not in the shards
+	packedMap *mapInfo // of the last of them
+	buf       []byte   // scratch
+	payload   []byte   // likewise
 }
 
 const (
@@ -147,6 +150,9 @@ func (t *table) shardOf(inner []byte) (*shard, uint32) {
 	return &t.shards[h%shardCount], uint32(h / shardCount % versionSlots)
 }
 
+// hash returns the hash of a name of the fold database.
+func (t *table) hash(name []byte) uint64 { return maphash.Bytes(t.seed, name) }
+
 // mapOf returns a map's info; with make, it makes one, which only who holds DB.mu
 // alone may ask for. nil: there is none.
 func (t *table) mapOf(name string, make bool) *mapInfo {
@@ -185,8 +191,12 @@ func (t *table) find(m *mapInfo, inner []byte, keyAt int, shared bool) (*entry, 
 	}
 	e = &entry{m: m, inner: string(inner), shard: s, slot: slot}
 	e.name = e.inner[keyAt:]
-	if err := t.loadKey(e); err != nil {
+	if was, err := t.unpack(e); err != nil {
 		return nil, err
+	} else if !was {
+		if err := t.loadKey(e); err != nil {
+			return nil, err
+		}
 	}
 	if shared {
 		s.mu.Lock()
@@ -203,9 +213,9 @@ func (t *table) find(m *mapInfo, inner []byte, keyAt int, shared bool) (*entry, 
 
 // loadKey fills e from the fold database.
 func (t *table) loadKey(e *entry) error {
-	if t.bulk {
+	if t.absent != nil {
 		t.buf = recordKey(t.buf[:0], e.inner)
-		if t.absent.lacks(t.buf) {
+		if t.absent.lacks(t.hash(t.buf)) {
 			return nil
 		}
 	}
@@ -294,9 +304,9 @@ func (t *table) findSub(e *entry, k state.Kind, name []byte, shared bool) (*sub,
 }
 
 func (t *table) loadSub(s *sub) error {
-	if t.bulk {
+	if t.absent != nil {
 		t.buf = append(rowPrefix(t.buf[:0], s.e.inner, s.kind), s.name...)
-		if t.absent.lacks(t.buf) {
+		if t.absent.lacks(t.hash(t.buf)) {
 			return nil
 		}
 	}
