@@ -1,6 +1,7 @@
 package fold
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"testing"
@@ -229,6 +230,29 @@ func TestHeld(t *testing.T) {
 		}
 		r.advance(1)
 		r.wantEffect(late, next, cites, free)
+	}
+}
+
+// TestWaitingKeepsNoMessage: an entry that waits is not changed by what becomes of the
+// memory that it came in, of which it would keep all.
+func TestWaitingKeepsNoMessage(t *testing.T) {
+	sc := newScene(t)
+	r := sc.replica(t)
+	first := after(t, "ann", sc.ann, nil, set(t, "ann", 1, "k", "a"))
+	second := after(t, "ann", first, nil, set(t, "ann", 1, "k", "b", dotOf(first, 0)))
+	message := bytes.Clone(second.Bytes())
+	s, err := sigchain.Parse(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.offer(s); got != Waits {
+		t.Fatal(got)
+	}
+	clear(message)
+	r.offer(first)
+	r.wantEffect(first, second)
+	if got := r.get("k"); got != "[b]" {
+		t.Error(got)
 	}
 }
 

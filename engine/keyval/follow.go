@@ -24,8 +24,8 @@ type Follower struct {
 	Appended func(w state.Writer, tip sigchain.Link, time uint64)
 	// Roster says that members or roles, as far as they are folded here, may have changed.
 	Roster func()
-	// Rebased says that what LogStates returns has changed otherwise than by new
-	// entries: entries were pruned, or a snapshot was taken over.
+	// Rebased says that what LogStates or NewestSnapshot returns has changed otherwise
+	// than by new entries: entries were pruned, a snapshot was taken over, or dropped.
 	Rebased func()
 }
 

@@ -55,6 +55,8 @@ type mesh struct {
 	all   []*member
 	meets func(i, j int) bool
 	acked map[string]string // what a client was told is written: its own keys, at its member
+
+	sealed, bare, taken, crashes int // spans read with a checkpoint and without, snapshots, power cuts
 }
 
 func newMesh(t testing.TB, seed uint64, n int, level signedlog.Durability) *mesh {
@@ -72,6 +74,7 @@ func (m *member) open() {
 	o.Durability = m.w.level
 	m.w.inc++
 	m.node = start(m.w.t, o)
+	m.own, m.met, m.re = nil, false, false
 	m.stop = m.Follow(Follower{
 		Appended: func(w state.Writer, tip sigchain.Link, time uint64) {
 			m.mu.Lock()
@@ -87,7 +90,6 @@ func (m *member) open() {
 	}, m.inventory(), m.w.now)
 	m.must(err)
 	m.r, m.keeps, m.reads = r, nil, nil
-	m.own, m.met, m.re = nil, false, false
 }
 
 func (m *member) inventory() reconcile.Inventory {
@@ -127,6 +129,7 @@ func (m *member) cut(others ...int) {
 // crash cuts the power, keeping a part of what no sync covered, and opens again.
 func (m *member) crash() {
 	percent := []int{0, 50, 100}[m.w.rng.IntN(3)]
+	m.w.crashes++
 	m.fs = m.fs.CrashClone(percent, m.w.rng)
 	m.cut()
 	m.stop()
@@ -184,6 +187,7 @@ func (m *member) takeOver(s reconcile.SnapshotOffer) {
 		m.must(errors.Join(err, f.Close()))
 		m.must(disk.MkdirAll(m.fs, "/in"))
 		m.must(disk.WriteFile(m.fs, "/in/snapshot", b))
+		m.w.taken++
 		if _, err := m.Import(context.Background(), "/in/snapshot"); err != nil && !errors.Is(err, ErrOwn) {
 			m.t.Errorf("%d takes over the snapshot of %d: %v", m.i, o.i, err)
 		}
@@ -265,6 +269,11 @@ func (m *member) load(x reconcile.Read) reconcile.Loaded {
 		return got
 	}
 	s, err := m.ReadSpan(x.Log, x.After, x.Upto, x.Max)
+	if m.w != nil && s.Note != nil {
+		m.w.sealed++
+	} else if m.w != nil && err == nil {
+		m.w.bare++
+	}
 	got.Entries, got.Note, got.Left, got.Proof, got.Err, got.First = s.Entries, s.Note, s.Left, s.Proof, err, s.First
 	if lattice.KindOf(err) == lattice.OutOfRange && err != nil {
 		got.Snapshot = m.newest()
@@ -357,12 +366,22 @@ func TestMesh(t *testing.T) {
 	if testing.Short() {
 		seeds = 3
 	}
+	var all [4]int
 	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { runMesh(t, seed, 300) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			w := runMesh(t, seed, 300)
+			for i, n := range []int{w.sealed, w.bare, w.taken, w.crashes} {
+				all[i] += n
+			}
+		})
+	}
+	t.Logf("%d spans with a checkpoint, %d without, %d snapshots taken over, %d power cuts", all[0], all[1], all[2], all[3])
+	if slices.Min(all[:]) == 0 {
+		t.Error("one of them never happened")
 	}
 }
 
-func runMesh(t *testing.T, seed uint64, steps int) {
+func runMesh(t *testing.T, seed uint64, steps int) *mesh {
 	w := newMesh(t, seed, 3, signedlog.Fsync)
 	w.meets = func(i, j int) bool { return i+j != 2 || i == j }
 	w.all[0].admit(1, 2)
@@ -413,6 +432,7 @@ func runMesh(t *testing.T, seed uint64, steps int) {
 	for _, m := range w.all {
 		m.close()
 	}
+	return w
 }
 
 // TestMeshFork: an author shows one member one history and another member another.

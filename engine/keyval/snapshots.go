@@ -194,6 +194,7 @@ func (db *DB) OpenSnapshot(id lattice.Hash) (*SnapshotFile, error) {
 
 // DropSnapshot removes a kept snapshot. Kind NotFound, Conflict (it is the base).
 func (db *DB) DropSnapshot(id lattice.Hash) error {
+	defer db.tellRebased() // it may have been offered
 	db.snapshots.Lock()
 	defer db.snapshots.Unlock()
 	k, err := db.kept(id)
