@@ -42,6 +42,7 @@ var apart = []string{"front", "app"}
 var owners = map[string][]string{
 	"github.com/cockroachdb/pebble":      {"storage", "sim", "internal/testkit"},
 	"github.com/libp2p/":                 {"mesh/p2p"},
+	"github.com/multiformats/":           {"mesh/p2p"}, // libp2p's addresses: ADR 22
 	"github.com/twmb/franz-go/pkg/kgo":   {"pipeline", "app/bench", "internal/testkit"},
 	"github.com/twmb/franz-go/pkg/kadm":  {"pipeline", "app/bench", "internal/testkit"},
 	"github.com/twmb/franz-go/pkg/kfake": {"internal/testkit"},

@@ -41,6 +41,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	lattice "github.com/lattice-log/lattice"
@@ -105,6 +106,11 @@ func (k Key) Author() lattice.AuthorID {
 
 // String names the public key.
 func (k Key) String() string { return "key of " + k.Author().String() }
+
+// Private returns the key itself, for a transport that proves the same identity. What
+// it signs must begin as no signing domain does: libp2p's handshakes begin with
+// "libp2p-tls-handshake:" and "noise-libp2p-static-key:".
+func (k Key) Private() ed25519.PrivateKey { return slices.Clone(k.private) }
 
 // Format prints String for every verb, so that no log line gives the secret away.
 func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, k.String()) }

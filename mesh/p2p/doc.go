@@ -54,11 +54,22 @@
 //
 // # Snapshots: /lattice/snapshot/1
 //
-//	request, 108 bytes:
-//	 0 "LS" | version u8 = 1 | 0 u8 | store 32 | root 32 | sum 32 | offset u64
+//	request, 116 bytes:
+//	 0 "LS" | version u8 = 1 | 0 u8 | store 32 | root 32 | sum 32 | bytes u64 | offset u64
 //	answer:
-//	 0 "LS" | version u8 = 1 | status u8: 0 it follows, 1 it is not here
+//	 0 "LS" | version u8 = 1 | status u8: 0 it follows, 1 it is not here, 2 later: others get theirs
 //	 4 bytes u64 that follow, from the offset to the end, and they
+//
+// # Where others are: /lattice/where/1
+//
+// A member asks a member now and then, so that those who were invited by one node
+// find each other without it. What comes is called, and believed when the handshake
+// proves who is there; what was only told is not told on.
+//
+//	request, 36 bytes:
+//	 0 "LQ" | version u8 = 1 | 0 u8 | store 32
+//	answer, at most 256 KiB:
+//	 0 "LQ" | version u8 = 1 | 0 u8 | u16 n <= 512, n x: node 32, u8 n <= 4, n x: length u8, bytes
 //
 // # Address book
 //

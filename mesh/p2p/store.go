@@ -30,8 +30,8 @@ type Store interface {
 	// Keep makes entries, the proof of a fork, or statements durable, and returns when
 	// they are. kept is how many of the entries are durable; the one behind them was
 	// refused with err. Entries were verified: they are of s.Log, follow each other,
-	// and are signed. They may be more than one message brought. s.Note goes with the
-	// entries, if all are kept.
+	// and are signed. They may be more than one message brought, and more than s.Note,
+	// the author's newest checkpoint, covers. The note is kept if all entries are.
 	//
 	// The mesh calls it once at a time for each log, in the order of the log, and at
 	// the same time for different logs. The store must refuse entries that do not
@@ -62,8 +62,9 @@ type Store interface {
 	// return at once and may be called from anywhere, also while the store holds locks.
 	Watch(Events) (stop func())
 
-	// OpenSnapshot opens a snapshot that Inventory, Read or Keep named, at an offset in
-	// bytes. Kind NotFound: it is not here any more.
+	// OpenSnapshot opens a snapshot that Inventory or Read named before, at an offset in
+	// bytes. Kind NotFound: it is not here any more. The reader goes on to the end even
+	// if the snapshot is dropped meanwhile.
 	OpenSnapshot(s reconcile.Snapshot, offset int64) (io.ReadCloser, error)
 
 	// ReceiveSnapshot begins to receive a snapshot, or goes on with what came of it

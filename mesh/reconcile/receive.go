@@ -14,8 +14,8 @@ type storing struct {
 	peer  *peer
 	log   *log // nil: a fork or statements
 	epoch uint32
-	cost  int              // of credit
-	chain []sigchain.Chain // after each entry
+	cost  int // of credit
+	all   []sigchain.Signed
 	fork  *ForkProof
 	told  *peer // knows the fork
 	parts *Statements
@@ -48,11 +48,11 @@ func (r *Replica) blocks(p *peer, m Blocks, size int) error {
 		r.shown(l, m)
 		return nil
 	}
-	good, chains, sealed, err := r.verify(l, m)
+	good, sealed, err := r.verify(l, m)
 	if len(good) > 0 {
-		l.chain, l.moved, p.heard = chains[len(chains)-1], r.now, r.now
+		l.chain, l.moved, p.heard = behind(l.chain, good), r.now, r.now
 		id := r.nextID()
-		r.stores[id] = storing{peer: p, log: l, epoch: l.epoch, cost: size, chain: chains}
+		r.stores[id] = storing{peer: p, log: l, epoch: l.epoch, cost: size, all: good}
 		s := Store{ID: id, Peer: p.id, Log: l.writer, Entries: good}
 		if err == nil && sealed && l.kept != l.signed.note {
 			s.Note, l.kept = m.Note, l.signed.note
@@ -89,11 +89,20 @@ func (r *Replica) giveUp(l *log, p *peer, reason Reason) {
 	}
 }
 
+// behind is a chain after the last of some entries, of which each comes next.
+func behind(c sigchain.Chain, all []sigchain.Signed) sigchain.Chain {
+	last := &all[len(all)-1]
+	c.Tip, c.Time = last.Link(), last.Time
+	return c
+}
+
 // verify returns the entries of a message that come next in a log and are
-// authentic, with the chain after each, and what is wrong with the one after them.
-// sealed says that it was the author's checkpoint that verified them.
-func (r *Replica) verify(l *log, m Blocks) (all []sigchain.Signed, chains []sigchain.Chain, sealed bool, wrong error) {
+// authentic, and what is wrong with the one after them. sealed says that it was the
+// author's checkpoint that verified them.
+func (r *Replica) verify(l *log, m Blocks) (good []sigchain.Signed, sealed bool, wrong error) {
 	chain, end := l.chain, r.end(l.writer)
+	parsed, known := make([]sigchain.Signed, 0, len(m.Entries)), 0
+	whole := true
 	for i, b := range m.Entries {
 		s, err := sigchain.Parse(b)
 		if err != nil {
@@ -104,37 +113,40 @@ func (r *Replica) verify(l *log, m Blocks) (all []sigchain.Signed, chains []sigc
 			wrong = fmt.Errorf("entry %d of %s: %w", s.Seq, s.Author.Short(), sigchain.ErrForeign)
 			break
 		}
-		if s.Seq > end {
-			break // beyond a fork that has come to light since it was wanted
-		}
-		err = chain.Check(s)
-		if errors.Is(err, sigchain.ErrKnown) || errors.Is(err, sigchain.ErrOld) {
-			continue // it came twice
-		}
-		if err != nil {
-			wrong = err
+		if s.Seq > end { // beyond a fork that has come to light since it was wanted
+			whole = false
 			break
 		}
-		chain, _ = chain.Next(s)
-		all, chains = append(all, s), append(chains, chain)
+		err = chain.Check(s)
+		parsed = append(parsed, s)
+		if errors.Is(err, sigchain.ErrKnown) || errors.Is(err, sigchain.ErrOld) {
+			known++ // it came twice; such stand before all others
+			continue
+		}
+		if err != nil {
+			parsed, wrong = parsed[:len(parsed)-1], err
+			break
+		}
+		chain = behind(chain, parsed)
 	}
-	if len(all) == 0 {
-		return nil, nil, false, wrong
+	good = parsed[known:]
+	if len(good) == 0 {
+		return nil, false, wrong
 	}
-	if wrong == nil && r.certified(l, m) {
-		return all, chains, true, nil
+	if wrong == nil && whole && r.certified(l, m, parsed) {
+		return good, true, nil
 	}
-	for i, s := range all {
-		if err := s.Verify(); err != nil {
-			return all[:i], chains[:i], false, err
+	for i := range good {
+		if err := good[i].Verify(); err != nil {
+			return good[:i], false, err
 		}
 	}
-	return all, chains, false, wrong
+	return good, false, wrong
 }
 
 // certified reports whether the author's checkpoint in a message commits to all of
-// its entries, which have been parsed.
-func (r *Replica) certified(l *log, m Blocks) bool {
+// its entries.
+func (r *Replica) certified(l *log, m Blocks, all []sigchain.Signed) bool {
 	if len(m.Note) == 0 {
 		return false
 	}
@@ -150,12 +162,8 @@ func (r *Replica) certified(l *log, m Blocks) bool {
 		return false
 	}
 	tree := merkle.NewAppender(left)
-	for _, b := range m.Entries {
-		s, err := sigchain.Parse(b)
-		if err != nil {
-			return false
-		}
-		tree.Append(nil, sigchain.Leaf(s).Hash())
+	for i := range all {
+		tree.Append(nil, sigchain.Leaf(all[i]).Hash())
 	}
 	return tree.Size() <= l.signed.size &&
 		merkle.VerifyConsistency(tree.Size(), l.signed.size, m.Proof, tree.Root(), l.signed.root) == nil
@@ -189,10 +197,10 @@ func (r *Replica) Stored(id uint64, kept int, err error, nowMs int64) Effects {
 func (r *Replica) storedEntries(s storing, kept int, err error) {
 	l := s.log
 	if err == nil {
-		kept = len(s.chain)
+		kept = len(s.all)
 	}
-	if kept > 0 {
-		l.durable = s.chain[min(kept, len(s.chain))-1]
+	if kept = min(kept, len(s.all)); kept > 0 {
+		l.durable = behind(l.durable, s.all[:kept])
 		r.grown(l, s.peer)
 	}
 	if err == nil {
@@ -206,7 +214,7 @@ func (r *Replica) storedEntries(s storing, kept int, err error) {
 	case Stranger:
 		r.denied[l.writer.Author] = true
 		r.unsource(l)
-		s.peer.strange = append(s.peer.strange, Item{Key: l.key, N: s.chain[len(s.chain)-1].Tip.Seq})
+		s.peer.strange = append(s.peer.strange, Item{Key: l.key, N: s.all[len(s.all)-1].Seq})
 		delete(s.peer.has, l.key)
 		if !s.peer.gone {
 			r.send(s.peer, Refuse{l.writer, l.durable.Tip.Seq, reason})
@@ -216,7 +224,7 @@ func (r *Replica) storedEntries(s storing, kept int, err error) {
 		p := l.source
 		r.unsource(l)
 		if p != nil && !p.gone {
-			p.has[l.key] = Item{Key: l.key, N: s.chain[len(s.chain)-1].Tip.Seq}
+			p.has[l.key] = Item{Key: l.key, N: s.all[len(s.all)-1].Seq}
 			r.send(p, Refuse{l.writer, l.durable.Tip.Seq, reason})
 		}
 	default:

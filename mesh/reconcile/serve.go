@@ -160,8 +160,8 @@ func (r *Replica) serve(p *peer) {
 	}
 }
 
-// blocksSize is the length of a message of blocks.
-func blocksSize(m Blocks) int {
+// Size returns the length of a message of blocks, with its header.
+func Size(m Blocks) int {
 	n := HeaderSize + writerSize + 4 + 8 + 4 + 2 + len(m.Note) + 2 + 32*(len(m.Left)+len(m.Proof))
 	for _, e := range m.Entries {
 		n += 4 + len(e)
@@ -170,7 +170,7 @@ func blocksSize(m Blocks) int {
 }
 
 func (r *Replica) transmit(p *peer, m Blocks) {
-	size := blocksSize(m)
+	size := Size(m)
 	p.credit -= size
 	p.out += uint64(size)
 	r.eff.Send = append(r.eff.Send, Send{p.id, m})

@@ -210,11 +210,14 @@ func (Frontier) Kind() Kind   { return KindFrontier }
 func (Bye) Kind() Kind        { return KindBye }
 
 // Encode returns a message's bytes.
-func Encode(m Message) []byte {
-	b := make([]byte, HeaderSize, HeaderSize+256)
-	b[0], b[1], b[2], b[3] = 'L', 'M', Version, byte(m.Kind())
+func Encode(m Message) []byte { return Append(make([]byte, 0, HeaderSize+256), m) }
+
+// Append appends a message's bytes to b.
+func Append(b []byte, m Message) []byte {
+	at := len(b)
+	b = append(b, 'L', 'M', Version, byte(m.Kind()), 0, 0, 0, 0)
 	b = m.appendTo(b)
-	binary.BigEndian.PutUint32(b[4:], uint32(len(b)-HeaderSize))
+	binary.BigEndian.PutUint32(b[at+4:], uint32(len(b)-at-HeaderSize))
 	return b
 }
 

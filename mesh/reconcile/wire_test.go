@@ -80,8 +80,8 @@ func TestGolden(t *testing.T) {
 			if !reflect.DeepEqual(again, m) {
 				t.Errorf("parsed %+v, want %+v", again, m)
 			}
-			if bl, ok := m.(Blocks); ok && blocksSize(bl) != len(b) {
-				t.Errorf("blocks cost %d bytes of credit and are %d", blocksSize(bl), len(b))
+			if bl, ok := m.(Blocks); ok && Size(bl) != len(b) {
+				t.Errorf("blocks cost %d bytes of credit and are %d", Size(bl), len(b))
 			}
 			for n := range b { // cut anywhere, it is no message
 				short := bytes.Clone(b[:n])

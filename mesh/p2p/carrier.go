@@ -1,0 +1,403 @@
+package p2p
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/core/state"
+	"github.com/lattice-log/lattice/mesh/reconcile"
+)
+
+// carrier keeps one store in step with its peers. run owns the Replica, and does what
+// the package comment of mesh/reconcile asks of its caller. It waits for nobody.
+type carrier struct {
+	mesh  *Mesh
+	store Store
+	id    lattice.StoreID
+	log   *slog.Logger
+	mail  *mail
+
+	in      chan inbound
+	arrive  chan *session
+	kept    chan keptBatch
+	loaded  chan reconcile.Loaded
+	over    chan struct{} // closed when the store takes no part any more
+	current shown         // what Status shows
+
+	// What follows is owned by run.
+	replica  *reconcile.Replica
+	sessions map[lattice.NodeID]*session
+	keeping  *keeping
+	loading  *loading
+	fetching bool
+	fetched  chan error
+	wanted   reconcile.SnapshotOffer // that a log needs to go on
+	replaced bool                    // the inventory is to be read again
+	told     map[told]time.Time      // refusals that were logged
+}
+
+// told keeps a log line from being written for each message of a peer.
+type told struct {
+	peer   lattice.NodeID
+	reason reconcile.Reason
+}
+
+const (
+	tickTime = 200 * time.Millisecond
+	showTime = time.Second
+	tellTime = time.Minute
+)
+
+func newCarrier(m *Mesh, s Store) *carrier {
+	return &carrier{
+		mesh: m, store: s, id: s.ID(), log: m.c.Logger.With("store", s.ID().Short()), mail: newMail(),
+		in: make(chan inbound), arrive: make(chan *session), kept: make(chan keptBatch), loaded: make(chan reconcile.Loaded), fetched: make(chan error, 1), over: make(chan struct{}),
+	}
+}
+
+// serve runs the store until ctx ends, and again after a while if it fails: other
+// stores do not notice.
+func (c *carrier) serve(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := c.run(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		c.log.Error("a store does not take part in the mesh; it is tried again", "err", err)
+		c.current.failed(err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Second):
+		}
+	}
+}
+
+// run takes part with one Replica. It returns why it cannot, or nil when ctx has
+// ended and everything that it started has, too.
+func (c *carrier) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer cancel()
+	// Watching begins before the inventory is taken: what happens in between is told
+	// twice rather than never.
+	c.mail.clear()
+	defer c.store.Watch(c.mail.events())()
+	have, err := c.store.Inventory()
+	if err != nil {
+		return fmt.Errorf("what store %s has: %w", c.id.Short(), err)
+	}
+	c.replica, err = reconcile.New(c.config(), have, c.mesh.now())
+	if err != nil {
+		return fmt.Errorf("store %s: %w", c.id.Short(), err)
+	}
+	l := c.mesh.c.Limits
+	c.sessions, c.told = map[lattice.NodeID]*session{}, map[told]time.Time{}
+	c.fetching, c.replaced, c.wanted = false, false, reconcile.SnapshotOffer{}
+	c.keeping, c.loading = newKeeping(l.Keepers), newLoading(l.Readers)
+	for range l.Keepers {
+		work.Go(func() {
+			c.keeping.run(ctx, c.store, func(b keptBatch) bool { return give(ctx, c.kept, b) })
+		})
+	}
+	for range l.Readers {
+		work.Go(func() {
+			c.loading.run(ctx, c.store, func(x reconcile.Loaded) bool { return give(ctx, c.loaded, x) })
+		})
+	}
+	defer c.current.stopped()
+	defer func() {
+		for _, s := range c.sessions {
+			s.abort()
+		}
+	}()
+	return c.loop(ctx, &work)
+}
+
+func give[T any](ctx context.Context, to chan<- T, x T) bool {
+	select {
+	case to <- x:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (c *carrier) config() reconcile.Config {
+	out := c.mesh.replicas
+	out.Store, out.Node, out.Session = c.id, c.mesh.node, rand.Uint64()
+	out.Admit = c.store.Admit
+	return out
+}
+
+func (c *carrier) loop(ctx context.Context, work *sync.WaitGroup) error {
+	tick, show := time.NewTicker(tickTime), time.NewTicker(showTime)
+	defer tick.Stop()
+	defer show.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case x := <-c.in:
+			c.heard(x)
+		case s := <-c.arrive:
+			s.accepted <- c.attach(s)
+			c.show()
+		case b := <-c.kept:
+			now := c.mesh.now()
+			b.each(func(id uint64, kept int, err error) { c.do(c.replica.Stored(id, kept, err, now)) })
+			c.keeping.done(b.batch)
+			if c.replaced {
+				c.mail.poke()
+			}
+		case x := <-c.loaded:
+			c.do(c.replica.Loaded(x, c.mesh.now()))
+			c.loading.done()
+		case <-c.mail.wake:
+			if err := c.open(c.mail.take()); err != nil {
+				return err
+			}
+		case err := <-c.fetched:
+			c.fetching = false
+			if err != nil && ctx.Err() == nil {
+				c.log.Warn("a snapshot could not be had", "err", err)
+			}
+		case <-tick.C:
+			c.do(c.replica.Tick(c.mesh.now()))
+		case <-show.C:
+			c.show()
+		}
+		c.fetch(ctx, work)
+	}
+}
+
+// open does what the store has told of itself.
+func (c *carrier) open(l letters) error {
+	now := c.mesh.now()
+	if l.replaced {
+		c.replaced = true
+		c.keeping.hold() // what it has under way must be in the inventory
+	}
+	if c.replaced && c.keeping.idle() {
+		c.replaced = false
+		c.keeping.drop()
+		have, err := c.store.Inventory()
+		if err != nil {
+			return fmt.Errorf("what store %s has: %w", c.id.Short(), err)
+		}
+		e, err := c.replica.Rebase(have, now)
+		c.do(e)
+		if err != nil {
+			return fmt.Errorf("store %s: %w", c.id.Short(), err)
+		}
+	}
+	for w, tip := range l.appended {
+		c.do(c.replica.Appended(w, tip.link, tip.time, now))
+	}
+	if l.members {
+		c.do(c.replica.Reconsider(now))
+		for id := range c.sessions {
+			if !c.admits(id) {
+				c.end(id, true)
+			}
+		}
+		c.mesh.look()
+	}
+	return nil
+}
+
+// admits reports whether a node may open this store's protocols: as a member, or as
+// who invited this one, until its membership is known.
+func (c *carrier) admits(n lattice.NodeID) bool {
+	err := c.store.Member(n)
+	return err == nil || lattice.KindOf(err) == lattice.NotFound && c.mesh.book.invited(n, c.id)
+}
+
+// attach begins a session, and reports false if another one is kept instead. Of two
+// that were opened at once, that of the lower node id stays.
+func (c *carrier) attach(s *session) bool {
+	old := c.sessions[s.peer]
+	switch {
+	case !c.admits(s.peer):
+		return false
+	case old == nil:
+	case s.opened:
+		return false // nothing was said on it yet
+	case old.opened && !old.heard && lower(c.mesh.node, s.peer):
+		return false
+	default:
+		old.abort() // the peer has opened another, so it has lost this one
+	}
+	c.sessions[s.peer] = s
+	c.do(c.replica.Connect(s.peer, c.mesh.now()))
+	return c.sessions[s.peer] == s
+}
+
+// heard takes a message, or the end, of a session.
+func (c *carrier) heard(x inbound) {
+	s := x.session
+	current := c.sessions[s.peer] == s
+	if x.err != nil {
+		if current {
+			if !over(x.err) {
+				c.log.Info("a session fails", "peer", s.peer.Short(), "err", x.err)
+				c.current.ended(s.peer, x.err.Error())
+			}
+			c.end(s.peer, false)
+		}
+		return
+	}
+	defer x.frame.done()
+	if !current {
+		return
+	}
+	s.heard = true
+	e, err := c.replica.Step(s.peer, x.frame.bytes, c.mesh.now())
+	c.do(e)
+	if err != nil && c.sessions[s.peer] == s {
+		c.end(s.peer, true)
+	}
+}
+
+// end ends a session, after what is queued is sent if flush.
+func (c *carrier) end(peer lattice.NodeID, flush bool) {
+	s := c.sessions[peer]
+	if s == nil {
+		return
+	}
+	delete(c.sessions, peer)
+	if flush {
+		s.queue.end(true)
+	} else {
+		s.abort()
+	}
+	c.do(c.replica.Disconnect(peer, c.mesh.now()))
+	c.current.gone(peer, s)
+}
+
+// do takes effects, and those that follow from peers being too slow for them.
+func (c *carrier) do(e reconcile.Effects) {
+	for _, s := range e.Store {
+		c.keeping.add(s)
+	}
+	for _, r := range e.Read {
+		c.loading.add(r)
+	}
+	var slow []lattice.NodeID
+	for _, x := range e.Send {
+		s := c.sessions[x.To]
+		if s != nil && !s.queue.put(x.Message) {
+			slow = append(slow, x.To)
+		}
+	}
+	for _, r := range e.Refused {
+		c.refused(r)
+	}
+	for _, d := range e.Drop {
+		c.log.Info("a session ends", "peer", d.Peer.Short(), "reason", d.Reason)
+		c.current.ended(d.Peer, d.Reason.String())
+		c.end(d.Peer, true)
+	}
+	for _, s := range e.Snapshots {
+		c.offered(s)
+	}
+	for _, peer := range slow {
+		if c.sessions[peer] != nil {
+			c.log.Warn("a peer takes its messages too slowly; the session ends", "peer", peer.Short(), "waiting", c.mesh.c.Limits.Queue)
+			c.current.slow(peer)
+			c.current.ended(peer, "it takes its messages too slowly")
+			c.end(peer, false)
+		}
+	}
+	// Effects.Prove asks for proofs from the trees of partitions, which are not
+	// carried: what is not proven is asked for again.
+}
+
+// refused logs what a peer sent that did not enter, once a while for each reason; the
+// Replica counts them all.
+func (c *carrier) refused(r reconcile.Refused) {
+	key, now := told{r.Peer, r.Reason}, time.Now()
+	if now.Sub(c.told[key]) < tellTime {
+		return
+	}
+	if len(c.told) > 1024 {
+		clear(c.told)
+	}
+	c.told[key] = now
+	level := slog.LevelWarn
+	if r.Reason == reconcile.Closing || r.Reason == reconcile.NotShown {
+		level = slog.LevelDebug
+	}
+	c.log.Log(context.Background(), level, "refused", "peer", r.Peer.Short(), "reason", r.Reason, "author", r.Log.Author.Short(), "seq", r.Seq, "err", r.Err)
+}
+
+// lower reports whether a is before b.
+func lower(a, b lattice.NodeID) bool { return string(a[:]) < string(b[:]) }
+
+// mail is what a store has told of itself and the carrier has not opened: the newest
+// of each, so it is small however busy the store is.
+type mail struct {
+	wake chan struct{} // one place
+
+	mu sync.Mutex
+	letters
+}
+
+type letters struct {
+	appended          map[state.Writer]tip
+	members, replaced bool
+}
+
+type tip struct {
+	link sigchain.Link
+	time uint64
+}
+
+func newMail() *mail { return &mail{wake: make(chan struct{}, 1)} }
+
+func (m *mail) events() Events {
+	return Events{
+		Appended: func(w state.Writer, link sigchain.Link, time uint64) {
+			m.post(func(l *letters) {
+				if l.appended == nil {
+					l.appended = map[state.Writer]tip{}
+				}
+				if link.Seq > l.appended[w].link.Seq {
+					l.appended[w] = tip{link, time}
+				}
+			})
+		},
+		Members:  func() { m.post(func(l *letters) { l.members = true }) },
+		Replaced: func() { m.post(func(l *letters) { l.replaced = true }) },
+	}
+}
+
+func (m *mail) post(write func(*letters)) {
+	m.mu.Lock()
+	write(&m.letters)
+	m.mu.Unlock()
+	m.poke()
+}
+
+func (m *mail) poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (m *mail) take() letters {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.letters
+	m.letters = letters{}
+	return l
+}
+
+func (m *mail) clear() { m.take() }

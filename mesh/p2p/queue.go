@@ -1,0 +1,104 @@
+package p2p
+
+import (
+	"sync"
+
+	"github.com/lattice-log/lattice/mesh/reconcile"
+)
+
+// queue is the messages that wait to be sent to one peer of one store, in order. It
+// is bounded by bytes: whoever is too slow for it loses the session, and comes back.
+type queue struct {
+	limit int
+	wake  chan struct{} // one place: there is something to do
+
+	mu    sync.Mutex
+	items []outgoing
+	bytes int
+	ended bool
+}
+
+// outgoing is a message that is still to be encoded, if it is large, or is so already.
+type outgoing struct {
+	message reconcile.Message
+	bytes   []byte
+	size    int
+}
+
+func newQueue(limit int) *queue { return &queue{limit: limit, wake: make(chan struct{}, 1)} }
+
+// put adds a message. It returns false, and adds nothing, if the queue is full; one
+// message fits always.
+func (q *queue) put(m reconcile.Message) bool {
+	o := outgoing{message: m}
+	switch m := m.(type) {
+	case reconcile.Blocks: // its entries are copied once only, by the writer
+		o.size = reconcile.Size(m)
+	default:
+		o.bytes = reconcile.Encode(m)
+		o.size = len(o.bytes)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.ended:
+		return true
+	case len(q.items) > 0 && q.bytes+o.size > q.limit:
+		return false
+	}
+	q.items = append(q.items, o)
+	q.bytes += o.size
+	q.poke()
+	return true
+}
+
+// end says that nothing more comes: what is there is still sent if flush, and
+// otherwise dropped.
+func (q *queue) end(flush bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ended = true
+	if !flush {
+		q.items, q.bytes = nil, 0
+	}
+	q.poke()
+}
+
+func (q *queue) poke() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take appends encoded messages to b, up to about most bytes but at least one, if any
+// waits. over: none will come. What is taken counts as waiting until sent.
+func (q *queue) take(b []byte, most int) (out []byte, over bool) {
+	q.mu.Lock()
+	n, size := 0, 0
+	for n < len(q.items) && (n == 0 || size+q.items[n].size <= most) {
+		size += q.items[n].size
+		n++
+	}
+	batch := q.items[:n:n]
+	if q.items = q.items[n:]; len(q.items) == 0 {
+		q.items = nil
+	}
+	over = q.ended && n == 0
+	q.mu.Unlock()
+	for _, o := range batch {
+		if o.bytes != nil {
+			b = append(b, o.bytes...)
+			continue
+		}
+		b = reconcile.Append(b, o.message)
+	}
+	return b, over
+}
+
+// sent says that taken bytes are on the wire.
+func (q *queue) sent(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.bytes -= n
+}

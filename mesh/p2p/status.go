@@ -1,0 +1,215 @@
+package p2p
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/mesh/reconcile"
+)
+
+// Status is what people are shown of the mesh. It is at most a second old.
+type Status struct {
+	Node      lattice.NodeID
+	Addresses []string // where others may call
+	Strangers int      // connected, that are no members
+	Turned    uint64   // connections that were refused
+	Stores    []StoreStatus
+}
+
+// StoreStatus is about one store.
+type StoreStatus struct {
+	Store   lattice.StoreID
+	Root    reconcile.Root // of what is here: equal roots mean the same logs
+	Peers   []PeerStatus   // members, and those that have a session, ascending by node
+	Refused map[reconcile.Reason]uint64
+	Failed  string // why the store takes no part now; empty: it does
+}
+
+// PeerStatus is about one node and one store.
+type PeerStatus struct {
+	Node      lattice.NodeID
+	Reachable bool
+	Since     time.Time     // of that; zero: it was never reached since this node began
+	RoundTrip time.Duration // 0: not measured yet
+	Addresses []string      // where it is called, the newest first
+	Failed    string        // why it was not reached last, or why the last session ended
+
+	Session bool   // one is open
+	Equal   bool   // what it has, as it said last, is what is here
+	Logs    int    // that it has more of
+	Behind  uint64 // entries that it has and this node lacks
+	Ahead   uint64 // entries that it wants and was not sent yet
+	In, Out uint64 // bytes of messages since this node began
+	Slow    uint64 // sessions that ended because it took its messages too slowly
+}
+
+// Status returns what is known now.
+func (m *Mesh) Status() Status {
+	out := Status{Node: m.node, Addresses: m.Addresses()}
+	out.Strangers, out.Turned = m.gate.counts()
+	for _, c := range m.carriers() {
+		s := c.current.get(c.id)
+		for _, n := range c.store.Members() {
+			if n != m.node && !slices.ContainsFunc(s.Peers, func(p PeerStatus) bool { return p.Node == n }) {
+				s.Peers = append(s.Peers, PeerStatus{Node: n})
+			}
+		}
+		for i := range s.Peers {
+			m.reach(&s.Peers[i])
+		}
+		slices.SortFunc(s.Peers, func(a, b PeerStatus) int { return slices.Compare(a.Node[:], b.Node[:]) })
+		out.Stores = append(out.Stores, s)
+	}
+	return out
+}
+
+// reach fills in how a node is reached.
+func (m *Mesh) reach(p *PeerStatus) {
+	p.Addresses = m.book.addresses(p.Node)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if x := m.contacts[p.Node]; x != nil {
+		p.Reachable, p.Since, p.RoundTrip = x.connected, x.since, x.trip
+		if !p.Reachable && x.failed != "" {
+			p.Failed = x.failed
+		}
+	}
+}
+
+// Addresses returns where others may call this node, as it stands in invitations:
+// multiaddresses, at most 16.
+func (m *Mesh) Addresses() []string {
+	var out []string
+	for _, a := range m.host.Addrs() {
+		if a = bare(a); a != nil && callable(a) && len(a.String()) <= maxAddress {
+			out = append(out, a.String())
+		}
+	}
+	slices.Sort(out)
+	return out[:min(len(out), maxAddresses)]
+}
+
+// Remember notes where a node may be called, as its operator says. It is called if it
+// is a member of a store here. Kind Invalid: one is no address.
+func (m *Mesh) Remember(n lattice.NodeID, addresses []string) error {
+	if _, err := parseAddresses(addresses); err != nil {
+		return err
+	}
+	m.book.remember(n, addresses[:min(len(addresses), maxAddresses)])
+	m.look()
+	return m.book.save()
+}
+
+// shown is what a carrier shows, and what it adds up over sessions. Safe for
+// concurrent use.
+type shown struct {
+	mu     sync.Mutex
+	status StoreStatus
+	open   map[lattice.NodeID]bool
+	sums   map[lattice.NodeID]*sums
+}
+
+// sums are of sessions that have ended.
+type sums struct {
+	in, out, slow uint64
+	why           string // the last one did
+}
+
+// maxSums bounds the peers of whom something is added up.
+const maxSums = 4096
+
+func (x *shown) sum(n lattice.NodeID) *sums {
+	if x.sums == nil || len(x.sums) >= maxSums {
+		x.sums = map[lattice.NodeID]*sums{}
+	}
+	s := x.sums[n]
+	if s == nil {
+		s = &sums{}
+		x.sums[n] = s
+	}
+	return s
+}
+
+// show takes the state of the Replica and its sessions.
+func (c *carrier) show() {
+	x := &c.current
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.status = StoreStatus{Root: c.replica.Root(), Refused: c.replica.Refusals()}
+	x.open = make(map[lattice.NodeID]bool, len(c.sessions))
+	for _, p := range c.replica.Peers() {
+		s := c.sessions[p.Node]
+		if s == nil {
+			continue
+		}
+		x.open[p.Node] = true
+		old := x.sum(p.Node)
+		x.status.Peers = append(x.status.Peers, PeerStatus{
+			Node: p.Node, Session: p.Greeted, Equal: p.Equal, Logs: p.Logs, Behind: p.Behind, Ahead: p.Ahead,
+			In: old.in + s.in.Load(), Out: old.out + s.out.Load(), Slow: old.slow, Failed: old.why,
+		})
+	}
+	for n, s := range x.sums {
+		if !x.open[n] {
+			x.status.Peers = append(x.status.Peers, PeerStatus{Node: n, In: s.in, Out: s.out, Slow: s.slow, Failed: s.why})
+		}
+	}
+}
+
+func (x *shown) get(id lattice.StoreID) StoreStatus {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := x.status
+	s.Store, s.Peers = id, slices.Clone(s.Peers)
+	return s
+}
+
+// has reports whether a session with a node is open.
+func (x *shown) has(n lattice.NodeID) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.open[n]
+}
+
+// gone adds up what an ended session carried.
+func (x *shown) gone(n lattice.NodeID, s *session) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	sum := x.sum(n)
+	sum.in += s.in.Load()
+	sum.out += s.out.Load()
+	delete(x.open, n)
+}
+
+// slow counts a session that ended because the peer did not take its messages.
+func (x *shown) slow(n lattice.NodeID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.sum(n).slow++
+}
+
+// ended notes why a session did.
+func (x *shown) ended(n lattice.NodeID, why string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.sum(n).why = why
+}
+
+// failed says why the store takes no part.
+func (x *shown) failed(err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.status.Failed = err.Error()
+}
+
+// stopped says that no session is open.
+func (x *shown) stopped() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.open = nil
+	for i := range x.status.Peers {
+		x.status.Peers[i].Session, x.status.Peers[i].Equal = false, false
+	}
+}
