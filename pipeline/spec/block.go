@@ -100,7 +100,7 @@ func (b block) choice(key, missing string, words ...string) string {
 	if s, ok := n.value.(string); ok && slices.Contains(words, s) {
 		return s
 	}
-	b.c.unknown(n.Pos, b.what+": "+key, n.text, words)
+	b.c.unknown(n.Pos, b.what+": unknown "+key, n.text, words)
 	return missing
 }
 

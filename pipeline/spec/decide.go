@@ -65,7 +65,8 @@ type Emitted struct {
 }
 
 // Entity returns the id of the entity that an intent with this payload is about. A payload
-// that is not as declared is an error of kind lattice.Invalid.
+// that is not as declared is an error of kind lattice.Invalid, which clients are told as a
+// rejection with the code InvalidInput.
 func (in *Intent) Entity(payload map[string]any) (string, error) {
 	payload, wrong := conform(in.Input, payload)
 	if wrong != nil {

@@ -59,7 +59,7 @@ func (c projecting) mutation(k, n *node) {
 	}
 	for _, key := range []string{"condition", "when"} {
 		if n := b.has(key); n != nil {
-			e.cond = c.when(n, what+": "+key, scope)
+			e.cond = c.when(n, what+": "+key, scope, expr.Filter)
 		}
 	}
 	e.set = c.cells(b, "set", "mutations: "+k.text+": set", scope)
@@ -166,7 +166,7 @@ func (c projecting) aggregate(name, n *node, what string, scope expr.Scope) (agg
 	}
 	for _, key := range []string{"when", "condition"} {
 		if n := b.has(key); n != nil {
-			a.when = c.when(n, what+": "+key, scope)
+			a.when = c.when(n, what+": "+key, scope, expr.Filter)
 		}
 	}
 	if a.op != "set" && !slices.Contains(c.p.counters, a.column) {
@@ -180,6 +180,9 @@ func (c *checker) tables() {
 	byName := map[string]*Table{}
 	first := map[string]*Projection{} // table or table.column => who declared it
 	for _, p := range c.app.Projections {
+		if p.Table == "" {
+			continue // reported
+		}
 		t := byName[p.Table]
 		if t == nil {
 			t = &Table{Name: p.Table, Key: p.Key}

@@ -80,7 +80,7 @@ func (c *checker) upcast(e *Event, n *node, what string) {
 		return
 	}
 	open := expr.Scope{Roots: map[string]*expr.Shape{"event": eventShape(&expr.Shape{Kind: expr.Object, Open: true})}}
-	u := upcast{when: c.when(b.need("when", "a condition on the old payload"), what+": when", open)}
+	u := upcast{when: c.when(b.need("when", "a condition on the old payload"), what+": when", open, expr.Filter)}
 	keys, values := b.members("set")
 	for i, k := range keys {
 		if _, ok := e.shape.Fields[k.text]; !ok {

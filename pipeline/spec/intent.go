@@ -97,7 +97,7 @@ func (c *checker) phase(n *node, name, what string, scope expr.Scope, s *State) 
 			}
 			seen[r.name] = true
 		}
-		r.when = c.when(rb.has("when"), where+": when", scope)
+		r.when = c.when(rb.has("when"), where+": when", scope, expr.Condition)
 		rb.need("then", "a list of operations")
 		r.ops = c.ops(rb.list("then"), where, scope, s, 0)
 		p.rules = append(p.rules, r)
@@ -107,13 +107,14 @@ func (c *checker) phase(n *node, name, what string, scope expr.Scope, s *State) 
 }
 
 // when reads a condition: an expression, or {expr: ...}; {} is always.
-func (c *checker) when(n *node, what string, scope expr.Scope) *expr.Expr {
+// Of a rule it guards; elsewhere it filters.
+func (c *checker) when(n *node, what string, scope expr.Scope, mode expr.Mode) *expr.Expr {
 	if n == nil || n.kind != mapping {
-		return c.condition(n, what, scope)
+		return c.condition(n, what, scope, mode)
 	}
 	b, ok := c.block(n, what, "expr")
 	if !ok {
 		return nil
 	}
-	return c.condition(b.has("expr"), what, scope)
+	return c.condition(b.has("expr"), what, scope, mode)
 }

@@ -39,7 +39,7 @@ func (c *checker) listeners() {
 		b.what = what
 		scope, s := c.listenerScope(e)
 		l := &listener{event: e.Name, priority: b.number("priority", 0)}
-		l.where = c.when(b.has("where"), what+": where", scope)
+		l.where = c.when(b.has("where"), what+": where", scope, expr.Filter)
 		b.need("mutate", "a list of operations")
 		for _, item := range b.list("mutate") {
 			l.ops = append(l.ops, c.listenerOp(item, what, scope, s)...)

@@ -123,7 +123,7 @@ func (c *checker) op(b block, name string, scope expr.Scope, s *State, depth int
 	case "set", "add", "sub", "increment", "unset", "merge", "push", "remove":
 		return o, c.write(b, &o, scope, s)
 	case "if":
-		o.cond = c.when(b.need("expr", "a condition"), b.what+": expr", scope)
+		o.cond = c.when(b.need("expr", "a condition"), b.what+": expr", scope, expr.Condition)
 		if depth >= 8 {
 			c.fail(b.n.Pos, "%s: nested more than 8 deep", b.what)
 			return o, false

@@ -20,6 +20,7 @@ func (c *checker) sections(tree *node, file string) {
 			if !slices.Contains(rootNames(), file) && k.text != "description" && k.text != "dsl_version" {
 				c.fail(k.Pos, "%s belongs into %s", k.text, rootNames()[0])
 			}
+		case !ok && slices.Contains(rootNames(), file): // reported with the root's own keys
 		case !ok:
 			c.unknown(k.Pos, "unknown section", k.text, sortedKeys(known))
 		case body.kind == scalar && body.value == nil: // nothing in it yet

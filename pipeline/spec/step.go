@@ -301,7 +301,12 @@ func (s *Step) apply(row map[string]any) ([]RowOp, error) {
 // next returns the values that the row has afterwards, as far as the event says.
 func (s *Step) next(row map[string]any) (map[string]any, error) {
 	next := map[string]any{}
-	if row == nil {
+	if row != nil && s.op == "replace" {
+		for _, col := range s.p.Columns {
+			next[col.Name] = nil
+		}
+	}
+	if row == nil || s.op == "replace" {
 		for _, name := range s.p.counters {
 			zero, err := s.p.columns[name].Convert(int64(0))
 			if err != nil {
@@ -309,17 +314,13 @@ func (s *Step) next(row map[string]any) (map[string]any, error) {
 			}
 			next[name] = zero
 		}
-	} else if s.op == "replace" {
-		for _, col := range s.p.Columns {
-			next[col.Name] = nil
-		}
 	}
 	for _, cell := range s.set {
 		next[cell.Column] = cell.Value
 	}
 	for _, a := range s.sums {
 		base, ok := next[a.column.Name]
-		if !ok || s.op == "replace" && base == nil {
+		if !ok {
 			var err error
 			if base, err = a.column.Read(row[a.column.Name]); err != nil {
 				return nil, err
@@ -370,7 +371,10 @@ func (a sum) over(base any) (any, error) {
 			v = a.floor
 		}
 	}
-	return a.column.Convert(v)
+	if v == nil {
+		return nil, nil
+	}
+	return a.column.convert(v)
 }
 
 // same reports whether two values of one column are equal.

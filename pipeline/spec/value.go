@@ -96,7 +96,7 @@ func (c *checker) value(n *node, what string, scope expr.Scope) value {
 }
 
 // condition compiles what must be an expression that is true or false; nil for none.
-func (c *checker) condition(n *node, what string, scope expr.Scope) *expr.Expr {
+func (c *checker) condition(n *node, what string, scope expr.Scope, mode expr.Mode) *expr.Expr {
 	if n == nil {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (c *checker) condition(n *node, what string, scope expr.Scope) *expr.Expr {
 	case bool:
 		return expr.Literal(v)
 	case string:
-		return c.compile(n, what, scope, expr.Condition)
+		return c.compile(n, what, scope, mode)
 	}
 	c.fail(n.Pos, "%s: expected an expression, and this is %s", what, n.describe())
 	return nil

@@ -5,7 +5,7 @@
 // evaluation ends: text, nodes, nesting and the cost of one evaluation are bounded.
 // It does not know what an application is: a Scope says which names there are.
 //
-// Three things differ from CEL as it is specified (https://cel.dev), because
+// Four things differ from CEL as it is specified (https://cel.dev), because
 // the values are JSON and the dialect is older:
 //
 //   - Numbers mix. 2 and 2.0 add, and an integer division stays one (7 / 2 is 3).
@@ -13,6 +13,8 @@
 //   - A path that is not there is no error. In a value it makes the whole value
 //     absent, which leaves what it would be written to alone; only coalesce, isnull
 //     and has look through it. In a condition it is null.
+//   - To order null is false (null < 5), but in a condition that guards, where it is an
+//     error.
 //   - event.seat means event.payload.seat where an event has no seat of its own.
 //
 // A path, by far the most common expression, is walked in Go without CEL.
@@ -44,8 +46,11 @@ type Mode uint8
 const (
 	// Value makes the whole value absent.
 	Value Mode = iota
-	// Condition takes null for it, and wants a boolean.
+	// Condition takes null for it, and wants a boolean. To order null (null < 5) is an
+	// error, so that a guard that cannot be evaluated lets nothing pass.
 	Condition
+	// Filter is a Condition in which nothing guards: null < 5 is false.
+	Filter
 )
 
 // Scope is the names that an expression may use.
@@ -147,7 +152,7 @@ func (c *Compiler) Compile(text string, scope Scope, mode Mode) (*Expr, []Issue)
 	}
 	e.shape = w.walk(tree.Expr(), nil)
 	e.lookups = w.lookups
-	if mode == Condition && !e.shape.is(Bool) {
+	if mode != Value && !e.shape.is(Bool) {
 		w.issue(tree.Expr(), "a condition must be true or false, and this is %s", e.shape.Kind)
 	}
 	if len(w.issues) > 0 {
@@ -237,7 +242,7 @@ func (e *Expr) walkPath(vars Vars) (any, bool, error) {
 			ok = false
 		}
 	}
-	if !ok && e.mode == Condition {
+	if !ok && e.mode != Value {
 		return nil, true, nil
 	}
 	return v, ok, nil

@@ -89,7 +89,16 @@ func functions() []cel.EnvOption {
 		opts = append(opts, cel.BinaryBinding(f))
 		return cel.Function(name, cel.Overload(name[1:]+"_of", []*cel.Type{cel.DynType, cel.DynType}, cel.DynType, opts...))
 	}
-	return []cel.EnvOption{
+	var all []cel.EnvOption
+	for name, holds := range map[string]func(int) bool{
+		"@lt": func(c int) bool { return c < 0 }, "@le": func(c int) bool { return c <= 0 },
+		"@gt": func(c int) bool { return c > 0 }, "@ge": func(c int) bool { return c >= 0 },
+	} {
+		all = append(all,
+			binary(name, func(a, b ref.Val) ref.Val { return compare(a, b, false, holds) }),
+			binary(name+"_guard", func(a, b ref.Val) ref.Val { return compare(a, b, true, holds) }))
+	}
+	return append(all,
 		binary("@get", func(a, b ref.Val) ref.Val { return member(a, b, absent) }),
 		binary("@opt", func(a, b ref.Val) ref.Val { return member(a, b, types.NullValue) }),
 		binary("@has", has),
@@ -123,7 +132,20 @@ func functions() []cel.EnvOption {
 		binary("@is_prev_day", isPrevDay),
 		reads("@lookup", absent),
 		reads("@lookup_opt", types.NullValue),
+	)
+}
+
+// compare orders two numbers, or two values of one kind. Null is ordered to nothing.
+func compare(a, b ref.Val, guard bool, holds func(int) bool) ref.Val {
+	if (a == types.NullValue || b == types.NullValue) && !guard {
+		return types.False
 	}
+	if x, ok := a.(traits.Comparer); ok && a != types.NullValue && b != types.NullValue {
+		if c, ok := x.Compare(b).(types.Int); ok {
+			return types.Bool(holds(int(c)))
+		}
+	}
+	return types.NewErr("%s and %s cannot be compared", kindOf(a), kindOf(b))
 }
 
 // reads declares a lookup; missing is what there is when there is no such entity.

@@ -48,7 +48,7 @@ func (w *walker) call(e celast.Expr, function string, args ...celast.Expr) {
 
 // get returns the name of the function that reads a member.
 func (w *walker) get() string {
-	if w.mode == Condition {
+	if w.mode != Value {
 		return "@opt"
 	}
 	return "@get"
@@ -191,6 +191,10 @@ func (w *walker) function(e celast.Expr, bound []string) *Shape {
 		return w.operator(e, op, shapes)
 	}
 	switch name {
+	case operators.Equals, operators.NotEquals, operators.Conditional:
+		w.anyTypes(e, call)
+	}
+	switch name {
 	case operators.Negate:
 		w.call(e, "@sub", append([]celast.Expr{w.literal(types.IntZero)}, call.Args()...)...)
 		return &Shape{Kind: Number}
@@ -206,6 +210,7 @@ func (w *walker) function(e celast.Expr, bound []string) *Shape {
 		if a, b := shapes[0].kind(), shapes[1].kind(); a != b && a != Any && b != Any {
 			w.issue(e, "%s and %s cannot be compared", a, b)
 		}
+		w.call(e, w.order(name), call.Args()...)
 		return &Shape{Kind: Bool}
 	case operators.LogicalAnd, operators.LogicalOr, operators.LogicalNot:
 		for _, s := range shapes {
@@ -220,6 +225,30 @@ func (w *walker) function(e celast.Expr, bound []string) *Shape {
 		return &Shape{Kind: Bool}
 	}
 	return w.named(e, call, shapes)
+}
+
+// order returns the function behind a comparison.
+func (w *walker) order(op string) string {
+	names := map[string]string{
+		operators.Less: "@lt", operators.LessEquals: "@le", operators.Greater: "@gt", operators.GreaterEquals: "@ge",
+	}
+	if w.mode == Condition {
+		return names[op] + "_guard"
+	}
+	return names[op]
+}
+
+// anyTypes hides the types of a call's arguments from CEL, to which 1 and 1.5 cannot be
+// compared.
+func (w *walker) anyTypes(e celast.Expr, call celast.CallExpr) {
+	args := make([]celast.Expr, len(call.Args()))
+	for i, a := range call.Args() {
+		args[i] = w.fac.NewCall(w.id(), "dyn", a)
+		if call.FunctionName() == operators.Conditional && i == 0 {
+			args[i] = a
+		}
+	}
+	w.call(e, call.FunctionName(), args...)
 }
 
 // either returns what is known of a value that is one of two.
@@ -376,7 +405,7 @@ func (w *walker) lookup(e celast.Expr, bound []string) *Shape {
 // read is the state of an entity.
 func (w *walker) read(state string, id celast.Expr) celast.Expr {
 	function := "@lookup"
-	if w.mode == Condition {
+	if w.mode != Value {
 		function = "@lookup_opt"
 	}
 	return w.fac.NewCall(w.id(), function, w.fac.NewIdent(w.id(), lookupVar), w.literal(types.String(state)), id)
