@@ -141,7 +141,8 @@ func (c *checker) read() {
 	}
 }
 
-// list returns every regular file of the directory, in order.
+// list returns every file of the directory, in order; links to files, too, but not what
+// is behind links to folders.
 func (c *checker) list() ([]string, bool) {
 	var files []string
 	err := fs.WalkDir(c.dir, ".", func(name string, d fs.DirEntry, err error) error {
@@ -150,7 +151,7 @@ func (c *checker) list() ([]string, bool) {
 			return err
 		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules"):
 			return fs.SkipDir
-		case d.Type().IsRegular():
+		case d.Type().IsRegular() || d.Type()&fs.ModeSymlink != 0 && !c.isFolder(name):
 			if files = append(files, name); len(files) > 20*MaxFiles {
 				return fmt.Errorf("more than %d files: not the directory of an application", 20*MaxFiles)
 			}
@@ -162,6 +163,12 @@ func (c *checker) list() ([]string, bool) {
 		return nil, false
 	}
 	return files, true
+}
+
+// isFolder reports a link to a folder. Of one that leads nowhere, open says so.
+func (c *checker) isFolder(name string) bool {
+	info, err := fs.Stat(c.dir, name)
+	return err == nil && info.IsDir()
 }
 
 // open reads and parses one file, and adds it to the hash: name and text, each behind
