@@ -1,5 +1,5 @@
 #!/bin/sh
-# Generates the Go code and the OpenAPI document of the API from the .proto files. Needs protoc (Debian:
+# Generates the Go code of the .proto files, and the OpenAPI document of the node's API. Needs protoc (Debian:
 # protobuf-compiler, libprotobuf-dev); the Go generators come from go.mod.
 set -eu
 cd "$(dirname "$0")"
@@ -9,7 +9,7 @@ go build -o "$bin" ./openapi google.golang.org/protobuf/cmd/protoc-gen-go connec
 PATH="$bin:$PATH" protoc -I . \
 	--go_out=. --go_opt=paths=source_relative \
 	--connect-go_out=. --connect-go_opt=paths=source_relative,simple \
-	lattice/v1/*.proto
+	lattice/v1/*.proto lattice/app/v1/*.proto
 protoc -I . --include_imports --include_source_info --descriptor_set_out=/dev/stdout lattice/v1/*.proto |
 	"$bin/openapi" >"$bin/openapi.json"
 mv "$bin/openapi.json" openapi.json

@@ -1,0 +1,14 @@
+package intents
+
+import (
+	"connectrpc.com/connect"
+
+	lattice "github.com/lattice-log/lattice"
+	pbv1 "github.com/lattice-log/lattice/proto/lattice/v1"
+)
+
+// Mapped returns how an error travels.
+func Mapped(err error) (int, pbv1.Kind, connect.Code) {
+	kind, code, _ := wire(lattice.KindOf(err))
+	return status(err), kind, code
+}
