@@ -72,6 +72,7 @@ type Client struct {
 	groups pbconnect.GroupServiceClient
 	proofs pbconnect.ProofServiceClient
 	keys   pbconnect.KeyServiceClient
+	peers  pbconnect.PeerServiceClient
 }
 
 // Dial prepares a client; the connection is made by the first call. With
@@ -169,6 +170,7 @@ func (c *Client) services(base, token string) {
 	c.groups = pbconnect.NewGroupServiceClient(hc, base, opts...)
 	c.proofs = pbconnect.NewProofServiceClient(hc, base, opts...)
 	c.keys = pbconnect.NewKeyServiceClient(hc, base, opts...)
+	c.peers = pbconnect.NewPeerServiceClient(hc, base, opts...)
 }
 
 // Close lets go of idle connections. Producers and consumers made from the

@@ -19,6 +19,10 @@ type Store struct {
 	Bytes       int64     `json:"bytes"`
 	// Default: what clients mean that name no store.
 	Default bool `json:"default"`
+	// Role is what the node may do in it, as far as it knows: none, reader, writer,
+	// admin or owner.
+	Role    string `json:"role"`
+	Creator string `json:"creator"` // the node that made it, 64 hex characters
 }
 
 // Stores lists the stores that the node carries.
@@ -65,5 +69,6 @@ func storeOf(s *pb.Store) Store {
 	return Store{
 		ID: s.GetId(), Name: s.GetName(), Created: s.GetCreated().AsTime(), Incarnation: s.GetIncarnation(),
 		KafkaNodeID: s.GetKafkaNodeId(), Topics: s.GetTopics(), Partitions: s.GetPartitions(), Bytes: s.GetBytes(), Default: s.GetDefault(),
+		Role: s.GetRole(), Creator: s.GetCreator(),
 	}
 }

@@ -18,6 +18,8 @@ type Topic struct {
 	Bytes   int64 `json:"bytes"` // on disk
 	// Config is what was set; defaults are not in it.
 	Config map[string]string `json:"config"`
+	// CreatedAs is the name that it was created with, if an earlier topic has that.
+	CreatedAs string `json:"created_as,omitempty"`
 }
 
 // TopicDetails is a topic with its partitions and its whole configuration.
@@ -42,6 +44,8 @@ type Partition struct {
 	Segments       int32         `json:"segments"`
 	Failed         string        `json:"failed,omitempty"` // why it takes no writes
 	Damaged        []OffsetRange `json:"damaged,omitempty"`
+	// Elsewhere: the records are on its leader, another node, and nothing more is known.
+	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
 // OffsetRange is half open: From is in it, To is not.
@@ -121,6 +125,7 @@ func (c *Client) Topic(ctx context.Context, topic string) (TopicDetails, error) 
 		part := Partition{
 			Partition: p.Partition, Leader: p.Leader, Term: p.Term, Start: p.Start, End: p.End, Committed: p.Committed,
 			CheckpointSize: p.CheckpointSize, Root: p.Root, Bytes: p.Bytes, Segments: p.Segments, Failed: p.Failed,
+			Elsewhere: p.Elsewhere,
 		}
 		for _, r := range p.Damaged {
 			part.Damaged = append(part.Damaged, OffsetRange{r.From, r.To})
@@ -196,6 +201,6 @@ func (c *Client) Offsets(ctx context.Context, topic string, at Position, partiti
 func topicOf(t *pb.Topic) Topic {
 	return Topic{
 		Name: t.GetName(), ID: t.GetId(), Partitions: t.GetPartitions(), Created: t.GetCreated().AsTime(),
-		Records: t.GetRecords(), Bytes: t.GetBytes(), Config: t.GetConfig(),
+		Records: t.GetRecords(), Bytes: t.GetBytes(), Config: t.GetConfig(), CreatedAs: t.GetCreatedAs(),
 	}
 }

@@ -18,7 +18,7 @@ func (n *Node) serveAPI(t *tasks) error {
 		Requests:     n.cfg.Limits.APIRequests,
 	}
 	cfg := api.Config{
-		Stores: n.stores, Node: n.apiNode, Ready: n.reasons, Metrics: n.metrics,
+		Stores: n.stores, Node: n.apiNode, Ready: n.reasons, Metrics: n,
 		Logger: n.log, Limits: limits,
 	}
 	socket, err := api.Handler(cfg)
@@ -77,9 +77,10 @@ func serveHTTP(ctx context.Context, srv *http.Server, ln net.Listener, secure bo
 
 // apiNode describes the process to the API.
 func (n *Node) apiNode() api.Node {
+	i := n.Info()
 	m := api.Node{
 		Version: n.opts.Version, Commit: n.opts.Commit, Started: n.started,
-		Kafka: n.info.Kafka, Redis: n.info.Redis, HTTP: n.info.HTTP, Socket: n.info.Socket, P2P: n.info.P2P,
+		Kafka: i.Kafka, Redis: i.Redis, HTTP: i.HTTP, Socket: i.Socket, P2P: i.P2P,
 	}
 	for _, s := range n.opts.Settings {
 		source, _, _ := strings.Cut(s.Source, " ")

@@ -28,6 +28,7 @@ type Config struct {
 	Kafka  Kafka  `key:"kafka"`
 	Redis  Redis  `key:"redis"`
 	HTTP   HTTP   `key:"http"`
+	Mesh   Mesh   `key:"mesh"`
 	TLS    TLS    `key:"tls"`
 	Log    Log    `key:"log"`
 	State  State  `key:"state"`
@@ -101,6 +102,21 @@ type HTTP struct {
 	// TokenFile names a file with one token a line; requests must bring one of
 	// them. Empty: no token is asked for. The socket never asks.
 	TokenFile string `key:"token_file" doc:"file with one token a line, one of which requests must bring; empty: none"`
+}
+
+// Mesh configures how the node reaches the other nodes of its stores, and they it.
+type Mesh struct {
+	// Listen is where other nodes call: host:port, or multiaddrs such as
+	// /ip4/0.0.0.0/udp/7946/quic-v1, with commas between; empty: the node neither
+	// calls nor is called. Port 0 picks one at the first start, and the same one again
+	// later, since others remember it. Only members get past the handshake, so that
+	// addresses other than loopback need no certificate.
+	Listen string `key:"listen" doc:"where other nodes of its stores call: HOST:PORT or multiaddrs, with commas between; port 0 picks one and keeps it; empty: off"`
+	// Announce is where others are told to call, likewise; empty: where it listens.
+	// Needed behind a router that forwards a port.
+	Announce string `key:"announce" doc:"where other nodes are told to call, likewise; empty: the listener's"`
+	// MDNS announces the node on the local network, and looks for members there.
+	MDNS bool `key:"mdns" doc:"announce the node on the local network, and look for members there"`
 }
 
 // TLS configures the certificate that both listeners show.
@@ -192,6 +208,7 @@ func Default() Config {
 			ReplyBytes: 256 << 20, PushBytes: 32 << 20, BufferedBytes: 1 << 30,
 		},
 		HTTP:  HTTP{Listen: "127.0.0.1:8080"},
+		Mesh:  Mesh{Listen: "127.0.0.1:0"},
 		State: State{Durability: "fsync", FlushMs: 1000, CacheBytes: 64 << 20},
 		Log: Log{
 			Durability: "fsync", FlushMs: 1000, SegmentBytes: 128 << 20,
@@ -263,6 +280,7 @@ func (c Config) Validate() error {
 			v.add("redis.listen", "is the same address as another listener's")
 		}
 	}
+	v.mesh(c.Mesh)
 	v.numbers(c)
 	v.redis(c)
 	return v.err()

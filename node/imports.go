@@ -73,15 +73,11 @@ func (s *stores) importFile(ctx context.Context, path string) (*api.Imported, er
 	if err != nil {
 		return nil, err
 	}
-	st, err := store.Open(storeConfig(s.cfg, s.key, id, s.log))
+	st, err := s.open(id)
 	if err != nil {
 		return nil, err
 	}
-	s.all = append(s.all, st)
 	s.log.InfoContext(ctx, "made store from a snapshot", slog.String("name", st.Info().Name), slog.String("id", id.String()))
-	if s.engine != nil {
-		s.engine.run("store "+st.Info().Name, st.Run)
-	}
 	got := keyval.Imported{Head: v.Head, Seal: v.Seal, New: true}
 	for _, n := range st.State().Frontier() {
 		got.Entries += n

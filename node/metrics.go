@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/engine/store"
 )
 
@@ -58,11 +59,33 @@ func (m storeMetrics) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v int64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
+	labels := storeLabels(m.stores.All())
 	for _, s := range m.stores.All() {
 		i := s.Info()
+		label, ok := labels[i.ID]
+		if !ok {
+			continue // it came just now
+		}
 		gauge(m.info, 1, i.ID.String(), i.Name, i.Node.String())
-		m.collectTopics(s, func(d *prometheus.Desc, v int64, topic string) { gauge(d, v, i.Name, topic) })
+		m.collectTopics(s, func(d *prometheus.Desc, v int64, topic string) { gauge(d, v, label, topic) })
 	}
+}
+
+// storeLabels returns what each store is called: its name, and where two have one
+// name the beginning of the id as well.
+func storeLabels(all []*store.Store) map[lattice.StoreID]string {
+	times := map[string]int{}
+	for _, s := range all {
+		times[s.Info().Name]++
+	}
+	labels := map[lattice.StoreID]string{}
+	for _, s := range all {
+		i := s.Info()
+		if labels[i.ID] = i.Name; times[i.Name] > 1 {
+			labels[i.ID] = i.Name + "@" + i.ID.Short()
+		}
+	}
+	return labels
 }
 
 func (m storeMetrics) collectTopics(s *store.Store, gauge func(d *prometheus.Desc, v int64, topic string)) {
@@ -70,6 +93,9 @@ func (m storeMetrics) collectTopics(s *store.Store, gauge func(d *prometheus.Des
 		var bytes, begin, committed, cut, failed int64
 		for n := range t.Partitions {
 			p, err := s.Partition(t.ID, n)
+			if errors.Is(err, store.ErrNotLeader) {
+				continue
+			}
 			if err != nil {
 				failed++
 				continue

@@ -14,7 +14,6 @@ import (
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/front/kafka"
-	"github.com/lattice-log/lattice/front/redis"
 )
 
 // stopWithin bounds a clean stop of the front ends; the engine follows. The
@@ -49,10 +48,13 @@ type Node struct {
 	lock    *lock
 	lns     listeners
 	stores  *stores
-	kafka   *kafka.Server // nil when the listener is off
-	redis   *redis.Server // likewise
+	kafka   *front // nil when the listener is off
+	redis   *front // likewise
 	metrics *prometheus.Registry
-	info    Info
+
+	infoMu sync.Mutex
+	info   Info
+	served bool // the file says where the node listens
 
 	ready chan struct{} // closed when every listener accepts
 
@@ -102,18 +104,16 @@ func Open(ctx context.Context, cfg Config, opts Options) (_ *Node, err error) {
 	if err := n.metrics.Register(newStoreMetrics(n.stores)); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(n.wireKafka(), n.wireRedis()); err != nil {
+	if err := n.wireFronts(); err != nil {
 		return nil, err
 	}
 	n.info = n.describe()
+	n.stores.changed = n.defaultChanged
 	return n, nil
 }
 
-// wireKafka makes the Kafka front end.
-func (n *Node) wireKafka() error {
-	if n.lns.kafka == nil {
-		return nil
-	}
+// buildKafka makes the Kafka front end of a store.
+func (n *Node) buildKafka(st *store.Store, reg *prometheus.Registry) (server, func(), error) {
 	c := n.cfg
 	kc := kafka.Config{
 		AutoCreate: c.AutoCreate(), DefaultPartitions: int32(c.Kafka.DefaultPartitions),
@@ -124,17 +124,13 @@ func (n *Node) wireKafka() error {
 		MaxConnections: c.Limits.Connections, MaxConnectionsPerAddress: c.Limits.ConnectionsPerAddress,
 		IdleTimeout: ms(c.Limits.IdleMs), ReadTimeout: ms(c.Limits.StallMs), WriteTimeout: ms(c.Limits.StallMs),
 		DrainTimeout: stopWithin,
-		TLS:          n.lns.tls, Logger: n.log, Metrics: n.metrics,
+		TLS:          n.lns.tls, Logger: n.log, Metrics: reg,
 	}
 	if c.Kafka.Advertise != "" {
 		kc.AdvertisedHost, kc.AdvertisedPort = splitAddress(c.Kafka.Advertise)
 	}
-	st, err := n.stores.find(c.Kafka.Store)
-	if err != nil {
-		return fmt.Errorf("kafka.store: %w", err)
-	}
-	n.kafka, err = kafka.New(kc, st)
-	return err
+	srv, err := kafka.New(kc, st)
+	return srv, func() {}, err
 }
 
 func (n *Node) describe() Info {
@@ -146,7 +142,32 @@ func (n *Node) describe() Info {
 }
 
 // Info tells where the node listens.
-func (n *Node) Info() Info { return n.info }
+func (n *Node) Info() Info {
+	n.infoMu.Lock()
+	defer n.infoMu.Unlock()
+	return n.info
+}
+
+// tell writes node.json.
+func (n *Node) tell() error {
+	n.infoMu.Lock()
+	defer n.infoMu.Unlock()
+	n.served = true
+	return n.info.write(n.cfg.Data)
+}
+
+// defaultChanged has everything that means the default store mean another one.
+func (n *Node) defaultChanged(st *store.Store) error {
+	n.infoMu.Lock()
+	defer n.infoMu.Unlock()
+	i := st.Info()
+	n.info.Store, n.info.StoreName = i.ID.String(), i.Name
+	err := errors.Join(n.kafka.use(st), n.redis.use(st))
+	if n.served {
+		err = errors.Join(err, n.info.write(n.cfg.Data))
+	}
+	return err
+}
 
 // Ready is closed when every listener accepts connections.
 func (n *Node) Ready() <-chan struct{} { return n.ready }
@@ -168,18 +189,19 @@ func (n *Node) Run(ctx context.Context) error {
 	n.stores.run(engine)
 	fronts := start(ctx)
 	if n.kafka != nil {
-		fronts.run("kafka", func(ctx context.Context) error { return n.kafka.Serve(ctx, n.lns.kafka) })
+		fronts.run("kafka", n.kafka.run)
 	}
 	if n.redis != nil {
-		fronts.run("redis", func(ctx context.Context) error { return n.redis.Serve(ctx, n.lns.redis) })
+		fronts.run("redis", n.redis.run)
 	}
 	err := n.serveAPI(fronts)
 	if err == nil {
-		err = n.info.write(n.cfg.Data)
+		err = n.tell()
 	}
 	if err == nil {
 		close(n.ready)
-		n.log.InfoContext(ctx, "serving", slog.String("kafka", n.info.Kafka), slog.String("redis", n.info.Redis), slog.String("http", n.info.HTTP), slog.String("socket", n.info.Socket))
+		i := n.Info()
+		n.log.InfoContext(ctx, "serving", slog.String("kafka", i.Kafka), slog.String("redis", i.Redis), slog.String("http", i.HTTP), slog.String("socket", i.Socket))
 		select {
 		case <-ctx.Done():
 		case <-engine.failed():
@@ -233,6 +255,9 @@ func failedPartitions(s *store.Store) []string {
 	for _, t := range s.Topics() {
 		for i := range t.Partitions {
 			p, err := s.Partition(t.ID, i)
+			if errors.Is(err, store.ErrNotLeader) {
+				continue
+			}
 			if err != nil {
 				reasons = append(reasons, fmt.Sprintf("%s/%d: %v", t.Name, i, err))
 				continue

@@ -313,7 +313,7 @@ func TestMetrics(t *testing.T) {
 	if _, err := n.stores.All()[0].CreateTopic(t.Context(), store.NewTopic{Name: "t", Partitions: 3}); err != nil {
 		t.Fatal(err)
 	}
-	families, err := n.metrics.Gather()
+	families, err := n.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

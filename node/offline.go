@@ -70,6 +70,7 @@ func openOffline(dir string, ids []lattice.StoreID, name string, key identity.Ke
 	case notID == nil && id.String() == name: // an id tells the directory; a name is known when the store is open
 		ids = slices.DeleteFunc(ids, func(other lattice.StoreID) bool { return other != id })
 	}
+	var found *store.Store
 	for _, id := range ids {
 		s, err := store.Open(store.Config{
 			FS: disk.OS(), Dir: filepath.Join(storesPath(dir), id.String()), Key: key,
@@ -78,12 +79,20 @@ func openOffline(dir string, ids []lattice.StoreID, name string, key identity.Ke
 		if err != nil {
 			return nil, err
 		}
-		if name == "" || name == id.String() || name == s.Info().Name {
-			return s, nil
+		if found == nil && (name == "" || name == id.String() || name == s.Info().Name) {
+			found = s
+			continue
 		}
+		twice := found != nil && name == s.Info().Name
 		if err := s.Close(); err != nil {
 			return nil, err
 		}
+		if twice {
+			return nil, errors.Join(fmt.Errorf("store %q: %w: name it by its id", name, store.ErrAmbiguous), found.Close())
+		}
+	}
+	if found != nil {
+		return found, nil
 	}
 	return nil, lattice.E(lattice.NotFound, fmt.Errorf("there is no store %q in %s", name, dir))
 }

@@ -16,6 +16,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/identity"
+	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/internal/tick"
 	"github.com/lattice-log/lattice/storage/disk"
@@ -34,6 +35,12 @@ type stores struct {
 	first  lattice.StoreID
 	engine *tasks // set while the node runs: what runs the stores
 	closed bool
+
+	useMu sync.Mutex // held by whoever changes the default
+	// changed is told of a new default, added of a store that has come. Set before the
+	// node runs; nil: nobody is told.
+	changed func(*store.Store) error
+	added   func(*store.Store) error
 
 	imports  sync.Mutex
 	received map[lattice.Hash]int64 // of snapshots that come in pieces, bytes here; guarded by imports
@@ -77,15 +84,17 @@ func (s *stores) All() []*store.Store {
 	return all
 }
 
-// find returns a store by name or id; empty means the default. Kind NotFound.
+// find returns a store by name or id; empty means the default. Kinds NotFound, Conflict.
 func (s *stores) find(name string) (*store.Store, error) {
 	all := s.All()
-	for _, st := range all {
-		if i := st.Info(); name == "" || i.Name == name || i.ID.String() == name {
-			return st, nil
-		}
+	if name == "" {
+		return all[0], nil
 	}
-	return nil, lattice.E(lattice.NotFound, fmt.Errorf("there is no store %q in %s", name, s.cfg.Data))
+	st, err := store.Find(all, name)
+	if lattice.KindOf(err) == lattice.NotFound {
+		err = lattice.E(lattice.NotFound, fmt.Errorf("there is no store %q in %s", name, s.cfg.Data))
+	}
+	return st, err
 }
 
 // Create makes a store of that name and serves it from now on. Kinds Exists
@@ -105,27 +114,62 @@ func (s *stores) Create(ctx context.Context, name string) (*store.Store, error) 
 	if err != nil {
 		return nil, err
 	}
+	s.log.InfoContext(ctx, "made store", slog.String("name", name), slog.String("id", id.String()))
+	return s.open(id)
+}
+
+// open opens a store that was made just now, and serves it. s.mu is held.
+func (s *stores) open(id lattice.StoreID) (*store.Store, error) {
 	st, err := store.Open(storeConfig(s.cfg, s.key, id, s.log))
 	if err != nil {
 		return nil, err
 	}
 	s.all = append(s.all, st)
-	s.log.InfoContext(ctx, "made store", slog.String("name", name), slog.String("id", id.String()))
 	if s.engine != nil {
-		s.engine.run("store "+name, st.Run)
+		s.engine.run("store "+st.Info().Name, st.Run)
 	}
-	return st, nil
+	if s.added != nil {
+		err = s.added(st)
+	}
+	return st, err
+}
+
+// join makes the store of a genesis entry, to which inviter has admitted this node,
+// and serves it; again: it was here. The rest of it comes from other nodes.
+func (s *stores) join(ctx context.Context, genesis sigchain.Signed, inviter lattice.NodeID) (_ *store.Store, again bool, _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, false, lattice.E(lattice.Unavailable, errors.New("the node is stopping"))
+	}
+	for _, st := range s.all {
+		if st.Info().ID == genesis.Home() {
+			return st, true, nil
+		}
+	}
+	id, err := store.Join(disk.OS(), storesPath(s.cfg.Data), genesis, inviter, s.log)
+	if err != nil {
+		return nil, false, err
+	}
+	s.log.InfoContext(ctx, "joined store", slog.String("id", id.String()), slog.String("inviter", inviter.String()))
+	st, err := s.open(id)
+	return st, false, err
 }
 
 // Use makes a store the default, from now on and after a restart.
 func (s *stores) Use(st *store.Store) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.useMu.Lock()
+	defer s.useMu.Unlock()
 	id := st.Info().ID
 	if err := writeDefault(s.cfg.Data, id); err != nil {
 		return err
 	}
+	s.mu.Lock()
 	s.first = id
+	s.mu.Unlock()
+	if s.changed != nil {
+		return s.changed(st)
+	}
 	return nil
 }
 

@@ -23,6 +23,7 @@ var flagKeys = []struct{ flag, key, usage string }{
 	{"kafka", "kafka.listen", "HOST:PORT for Kafka clients; port 0 picks one, empty: off (default 127.0.0.1:9092)"},
 	{"redis", "redis.listen", "HOST:PORT for Redis clients; port 0 picks one, empty: off (default 127.0.0.1:6379)"},
 	{"http", "http.listen", "HOST:PORT for the API and metrics; port 0 picks one, empty: off (default 127.0.0.1:8080)"},
+	{"mesh", "mesh.listen", "HOST:PORT or multiaddr for other nodes of its stores; port 0 picks one and keeps it, empty: off (default 127.0.0.1:0)"},
 	{"advertise", "kafka.advertise", "HOST:PORT that Kafka clients are told to use (default: the listener's)"},
 	{"log-level", "logs.level", "debug, info, warn or error (default info)"},
 	{"log-format", "logs.format", "text, json or auto (default auto: text on a terminal)"},

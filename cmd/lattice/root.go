@@ -60,7 +60,7 @@ Start a node with "lattice up"; the other commands find it through the data dire
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		newUp(a), newInit(a), newStatus(a), newVersion(a), newStore(a),
-		newTopic(a), newProduce(a), newConsume(a), newGroup(a), newKV(a), newShell(a),
+		newTopic(a), newProduce(a), newConsume(a), newGroup(a), newKV(a), newPeer(a), newShell(a),
 		newProof(a), newVerify(a), newApp(a), newBench(a), newConfig(a), newCompletion(a),
 	)
 	root.SetHelpCommand(&cobra.Command{Use: "help", Hidden: true, Args: knownCommand, RunE: help})

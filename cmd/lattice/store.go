@@ -28,10 +28,12 @@ type storeRow struct {
 	Topics      int32  `json:"topics"`
 	Partitions  int32  `json:"partitions"`
 	Bytes       int64  `json:"bytes"`
+	Role        string `json:"role"`
+	Creator     string `json:"creator"`
 }
 
 func storeRowOf(s client.Store) storeRow {
-	return storeRow{s.ID, s.Name, cli.Time(s.Created), s.Default, s.Incarnation, s.Topics, s.Partitions, s.Bytes}
+	return storeRow{s.ID, s.Name, cli.Time(s.Created), s.Default, s.Incarnation, s.Topics, s.Partitions, s.Bytes, s.Role, s.Creator}
 }
 
 func newStoreCreate(a *app) *cobra.Command {
@@ -79,13 +81,13 @@ func newStoreList(a *app) *cobra.Command {
 					rows[i] = storeRowOf(s)
 				}
 				return a.print(map[string]any{"stores": rows}, func() error {
-					t := cli.NewTable("STORE", "DEFAULT", ">TOPICS", ">PARTITIONS", ">SIZE", "ID")
+					t := cli.NewTable("STORE", "DEFAULT", ">TOPICS", ">PARTITIONS", ">SIZE", "ROLE", "ID")
 					for _, r := range rows {
 						mark := ""
 						if r.Default {
 							mark = "*"
 						}
-						t.Row(r.Name, mark, r.Topics, r.Partitions, cli.Bytes(r.Bytes), r.ID)
+						t.Row(r.Name, mark, r.Topics, r.Partitions, cli.Bytes(r.Bytes), r.Role, r.ID)
 					}
 					_, err := t.WriteTo(a.stdout)
 					return err
@@ -103,8 +105,9 @@ func newStoreUse(a *app) *cobra.Command {
 		Use:   "use NAME|ID",
 		Short: "Choose the store that commands mean when they name none",
 		Long: `Make a store the node's default: commands without --store and requests that name no
-store mean it from now on, also after a restart. The Kafka and Redis listeners change over at the
-next start, unless the configuration names a store for them (kafka.store, redis.store).`,
+store mean it from now on, also after a restart. The Kafka and Redis listeners change over at
+once: their clients are disconnected, and find it when they connect again. Listeners for which the
+configuration names a store (kafka.store, redis.store) stay with that.`,
 		Args: exactly("NAME|ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(func(c *client.Client) error {
@@ -147,8 +150,8 @@ func newStoreInfo(a *app) *cobra.Command {
 					return a.noStore(cmd.Context(), c, name, err)
 				}
 				return a.print(storeRowOf(s), func() error {
-					_, err := fmt.Fprintf(a.stdout, "name         %s\nid           %s\ncreated      %s\ndefault      %v\nincarnation  %d\ntopics       %d with %d partitions, %s\n",
-						s.Name, s.ID, cli.Time(s.Created), s.Default, s.Incarnation, s.Topics, s.Partitions, cli.Bytes(s.Bytes))
+					_, err := fmt.Fprintf(a.stdout, "name         %s\nid           %s\ncreated      %s by %s\nrole         %s\ndefault      %v\nincarnation  %d\ntopics       %d with %d partitions, %s\n",
+						s.Name, s.ID, cli.Time(s.Created), cli.Short(s.Creator), s.Role, s.Default, s.Incarnation, s.Topics, s.Partitions, cli.Bytes(s.Bytes))
 					return err
 				})
 			})

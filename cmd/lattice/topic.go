@@ -146,6 +146,7 @@ type topicDoc struct {
 	Partitions []client.Partition `json:"partitions"`
 	Config     map[string]string  `json:"config"`    // every key, effective
 	Overrides  map[string]string  `json:"overrides"` // what was set
+	CreatedAs  string             `json:"created_as,omitempty"`
 }
 
 func newTopicDescribe(a *app) *cobra.Command {
@@ -165,7 +166,7 @@ func newTopicDescribe(a *app) *cobra.Command {
 				return a.noTopic(cmd, c, args[0], err)
 			}
 			r := rowOf(d.Topic)
-			doc := topicDoc{r.Name, r.ID, r.Created, r.Records, r.Bytes, d.Details, map[string]string{}, r.Config}
+			doc := topicDoc{r.Name, r.ID, r.Created, r.Records, r.Bytes, d.Details, map[string]string{}, r.Config, d.CreatedAs}
 			if doc.Partitions == nil {
 				doc.Partitions = []client.Partition{}
 			}
@@ -185,14 +186,20 @@ func newTopicDescribe(a *app) *cobra.Command {
 }
 
 func (a *app) showTopic(doc topicDoc, entries []client.ConfigEntry, all bool) error {
-	fmt.Fprintf(a.stdout, "topic    %s\nid       %s\ncreated  %s\nrecords  %s in %s\n\n",
+	fmt.Fprintf(a.stdout, "topic    %s\nid       %s\ncreated  %s\nrecords  %s in %s\n",
 		doc.Name, doc.ID, doc.Created, cli.Count(doc.Records), cli.Bytes(doc.Bytes))
+	if doc.CreatedAs != "" {
+		fmt.Fprintf(a.stdout, "name     it was created as %s, which an earlier topic has\n", doc.CreatedAs)
+	}
+	fmt.Fprintln(a.stdout)
 	t := cli.NewTable(">PARTITION", "LEADER", ">TERM", ">START", ">END", ">COMMITTED", ">CHECKPOINT", "ROOT", "STATE")
 	for _, p := range doc.Partitions {
 		state := "ok"
 		switch {
 		case p.Failed != "":
 			state = p.Failed
+		case p.Elsewhere:
+			state = "on its leader"
 		case len(p.Damaged) > 0:
 			state = fmt.Sprintf("damaged at %d", p.Damaged[0].From)
 		}

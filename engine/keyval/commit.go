@@ -146,7 +146,7 @@ func (db *DB) openGroup() error {
 	}
 	switch r := db.machine.Roster().Member(db.own.Author); {
 	case r == roster.None:
-		return lattice.E(lattice.Denied, errors.New("this node is no member of the store, as far as is known here: its admission has not arrived, which comes with the first sync, or it was removed"))
+		return lattice.E(lattice.Denied, errors.New("this node is no member of the store, as far as is known here, and needs to be a writer: an admin can grant it, and what was granted arrives with the first sync"))
 	case r < roster.Writer:
 		return lattice.E(lattice.Denied, fmt.Errorf("this node is a %s of the store, and needs to be a writer: an admin can grant it", r))
 	}

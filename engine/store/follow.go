@@ -377,4 +377,3 @@ func (s *Store) nameTopics() {
 		s.byName[name] = t
 	}
 }
-

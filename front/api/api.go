@@ -38,6 +38,8 @@ import (
 type Config struct {
 	// Stores are the stores served.
 	Stores Stores
+	// Mesh is how the node reaches others; nil: it does not.
+	Mesh Mesh
 	// Node tells about the process. It is called for each request that asks.
 	Node func() Node
 	// Ready returns why the node is not ready, nothing when it is: all listeners
@@ -128,6 +130,7 @@ func Handler(cfg Config) (http.Handler, error) {
 	services.Handle(pbconnect.NewLogServiceHandler(newLogService(a), opts, plain))
 	services.Handle(pbconnect.NewGroupServiceHandler(groupService{a}, opts))
 	services.Handle(pbconnect.NewKeyServiceHandler(keyService{api: a}, opts))
+	services.Handle(pbconnect.NewPeerServiceHandler(peerService{a}, opts))
 	services.Handle(pbconnect.NewProofServiceHandler(proofService{api: a}, opts))
 
 	mux := http.NewServeMux()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -28,6 +29,9 @@ func (a nodeService) Status(ctx context.Context, _ *pb.NodeServiceStatusRequest)
 	res.Ready = len(res.Reasons) == 0
 	for _, s := range a.cfg.Stores.All() {
 		m := storeStatus(s)
+		for _, p := range a.peersOf(s) {
+			m.Peers = append(m.Peers, &pb.PeerStatus{Node: p.Node.String(), Reachable: p.Reachable, BehindBlocks: p.Behind})
+		}
 		if err := stateStatus(ctx, s.State(), m); err != nil {
 			return nil, err
 		}
@@ -50,6 +54,9 @@ func storeStatus(s *store.Store) *pb.StoreStatus {
 		for n := range t.Partitions {
 			m.Partitions++
 			p, err := s.Partition(t.ID, n)
+			if errors.Is(err, store.ErrNotLeader) {
+				continue
+			}
 			if err != nil {
 				m.Failed = append(m.Failed, &pb.FailedPartition{Topic: t.Name, Partition: n, Reason: err.Error()})
 				continue

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/sigchain"
@@ -53,15 +52,21 @@ func (Fixed) Import(context.Context, lattice.Hash, int64, int64, []byte) (int64,
 	return 0, nil, errFixed
 }
 
-// store finds a store by id or name; empty means the default. It makes none.
+// store finds a store by id, the beginning of one, or name; empty means the default.
+// It makes none. Kinds NotFound, Conflict (several stores have the name).
 func (a *api) store(name string) (*store.Store, error) {
-	for _, s := range a.cfg.Stores.All() {
-		if info := s.Info(); name == "" || info.Name == name || info.ID.String() == name {
-			return s, nil
-		}
+	all := a.cfg.Stores.All()
+	if name == "" {
+		return all[0], nil
 	}
-	return nil, lattice.E(lattice.NotFound, hinted(fmt.Errorf("no store %q on this node", name),
-		"see lattice store list for those it has, or make it with lattice store create"))
+	s, err := store.Find(all, name)
+	switch lattice.KindOf(err) {
+	case lattice.NotFound:
+		err = hinted(err, "see lattice store list for those it has, or make it with lattice store create")
+	case lattice.Conflict:
+		err = hinted(err, "name it by its id: lattice store list shows them")
+	}
+	return s, err
 }
 
 type storeService struct{ *api }
@@ -109,7 +114,7 @@ func (a storeService) Use(_ context.Context, r *pb.StoreServiceUseRequest) (*pb.
 	return &pb.StoreServiceUseResponse{Store: a.message(s)}, nil
 }
 
-func (a storeService) message(s *store.Store) *pb.Store {
+func (a *api) message(s *store.Store) *pb.Store {
 	m := storeMessage(s)
 	m.Default = a.cfg.Stores.All()[0] == s
 	return m
@@ -117,7 +122,10 @@ func (a storeService) message(s *store.Store) *pb.Store {
 
 func storeMessage(s *store.Store) *pb.Store {
 	info := s.Info()
-	m := &pb.Store{Id: info.ID.String(), Name: info.Name, Created: stamp(info.Created), Incarnation: info.Incarnation, KafkaNodeId: info.KafkaNodeID}
+	m := &pb.Store{Id: info.ID.String(), Name: info.Name, Created: stamp(info.Created), Incarnation: info.Incarnation, KafkaNodeId: info.KafkaNodeID, Creator: info.Creator.String()}
+	if s.State() != nil {
+		m.Role = s.Role().String()
+	}
 	for _, t := range s.Topics() {
 		m.Topics++
 		m.Partitions += t.Partitions

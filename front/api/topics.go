@@ -16,7 +16,7 @@ type topicService struct{ *api }
 
 // topicMessage describes a topic; what it holds is counted when it can be read.
 func topicMessage(s *store.Store, t store.Topic) *pb.Topic {
-	m := &pb.Topic{Name: t.Name, Id: t.ID.String(), Partitions: t.Partitions, Created: stamp(t.Created), Config: t.Config}
+	m := &pb.Topic{Name: t.Name, Id: t.ID.String(), Partitions: t.Partitions, Created: stamp(t.Created), Config: t.Config, CreatedAs: t.CreatedAs}
 	for n := range t.Partitions {
 		if p, err := s.Partition(t.ID, n); err == nil {
 			b := p.Bounds()
@@ -85,8 +85,11 @@ func (a topicService) Describe(_ context.Context, r *pb.TopicServiceDescribeRequ
 
 func partitionMessage(s *store.Store, t store.Topic, n int32) *pb.Partition {
 	p, err := s.Partition(t.ID, n)
-	if err != nil {
-		return &pb.Partition{Partition: n, Failed: err.Error()}
+	switch {
+	case errors.Is(err, store.ErrNotLeader):
+		return &pb.Partition{Partition: n, Leader: t.Leader.String(), Elsewhere: true}
+	case err != nil:
+		return &pb.Partition{Partition: n, Leader: t.Leader.String(), Failed: err.Error()}
 	}
 	st := p.Status()
 	m := &pb.Partition{

@@ -33,7 +33,10 @@ type past interface {
 }
 
 // listens is a State that others write to as well, and that tells of it.
-type listens interface{ Listen(keyval.Listener) }
+type listens interface {
+	Listen(keyval.Listener)
+	Unlisten(keyval.Listener)
+}
 
 // View implements State.
 func (e engine) View(f func(structs.Rows) error) (Ticket, error) {

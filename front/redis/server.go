@@ -73,6 +73,14 @@ func New(cfg Config, st State) (*Server, error) {
 	return s, nil
 }
 
+// Detach has the server no longer hear of what others do to the state. It is for when
+// all that it served is over, and the state goes on.
+func (s *Server) Detach() {
+	if l, ok := s.state.(listens); ok {
+		l.Unlisten(&s.outside)
+	}
+}
+
 // newRunID returns what INFO calls run_id: 40 random hexadecimal digits.
 func newRunID() string {
 	var b [20]byte

@@ -208,6 +208,9 @@ func scalar(f protoreflect.FieldDescriptor) object {
 	if f.Message().FullName() == "google.protobuf.Timestamp" {
 		return object{"type": "string", "format": "date-time"}
 	}
+	if f.Message().FullName() == "google.protobuf.Duration" {
+		return object{"type": "string", "description": "Seconds with the letter s, as in 86400s.", "pattern": "^-?[0-9]+(\\.[0-9]+)?s$"}
+	}
 	return ref(f.Message().FullName())
 }
 

@@ -37,7 +37,12 @@ type Store struct {
 	Partitions  int32 `protobuf:"varint,7,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	Bytes       int64 `protobuf:"varint,8,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	// What requests mean that name no store.
-	Default       bool `protobuf:"varint,9,opt,name=default,proto3" json:"default,omitempty"`
+	Default bool `protobuf:"varint,9,opt,name=default,proto3" json:"default,omitempty"`
+	// What this node may do in it, as far as is known here: none, reader, writer,
+	// admin, owner.
+	Role string `protobuf:"bytes,10,opt,name=role,proto3" json:"role,omitempty"`
+	// The node that made it, in hex.
+	Creator       string `protobuf:"bytes,11,opt,name=creator,proto3" json:"creator,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -133,6 +138,20 @@ func (x *Store) GetDefault() bool {
 		return x.Default
 	}
 	return false
+}
+
+func (x *Store) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *Store) GetCreator() string {
+	if x != nil {
+		return x.Creator
+	}
+	return ""
 }
 
 type StoreServiceListRequest struct {
@@ -1284,7 +1303,7 @@ var File_lattice_v1_store_proto protoreflect.FileDescriptor
 const file_lattice_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"\x16lattice/v1/store.proto\x12\n" +
-	"lattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8f\x02\n" +
+	"lattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbd\x02\n" +
 	"\x05Store\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x124\n" +
@@ -1296,7 +1315,10 @@ const file_lattice_v1_store_proto_rawDesc = "" +
 	"partitions\x18\a \x01(\x05R\n" +
 	"partitions\x12\x14\n" +
 	"\x05bytes\x18\b \x01(\x03R\x05bytes\x12\x18\n" +
-	"\adefault\x18\t \x01(\bR\adefault\"\x19\n" +
+	"\adefault\x18\t \x01(\bR\adefault\x12\x12\n" +
+	"\x04role\x18\n" +
+	" \x01(\tR\x04role\x12\x18\n" +
+	"\acreator\x18\v \x01(\tR\acreator\"\x19\n" +
 	"\x17StoreServiceListRequest\"E\n" +
 	"\x18StoreServiceListResponse\x12)\n" +
 	"\x06stores\x18\x01 \x03(\v2\x11.lattice.v1.StoreR\x06stores\"/\n" +

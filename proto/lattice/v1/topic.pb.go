@@ -171,7 +171,9 @@ type Topic struct {
 	Records int64 `protobuf:"varint,5,opt,name=records,proto3" json:"records,omitempty"`
 	Bytes   int64 `protobuf:"varint,6,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	// Configuration that was set; defaults are not in it.
-	Config        map[string]string `protobuf:"bytes,7,rep,name=config,proto3" json:"config,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Config map[string]string `protobuf:"bytes,7,rep,name=config,proto3" json:"config,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The name that it was created with, if an earlier topic has that.
+	CreatedAs     string `protobuf:"bytes,8,opt,name=created_as,json=createdAs,proto3" json:"created_as,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -255,6 +257,13 @@ func (x *Topic) GetConfig() map[string]string {
 	return nil
 }
 
+func (x *Topic) GetCreatedAs() string {
+	if x != nil {
+		return x.CreatedAs
+	}
+	return ""
+}
+
 // Partition describes one partition.
 type Partition struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -277,7 +286,9 @@ type Partition struct {
 	// Why it takes no writes; empty when it is healthy.
 	Failed string `protobuf:"bytes,11,opt,name=failed,proto3" json:"failed,omitempty"`
 	// Offsets whose stored bytes are damaged.
-	Damaged       []*OffsetRange `protobuf:"bytes,12,rep,name=damaged,proto3" json:"damaged,omitempty"`
+	Damaged []*OffsetRange `protobuf:"bytes,12,rep,name=damaged,proto3" json:"damaged,omitempty"`
+	// Its leader is another node, and so are its records: nothing else is known of it.
+	Elsewhere     bool `protobuf:"varint,13,opt,name=elsewhere,proto3" json:"elsewhere,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -394,6 +405,13 @@ func (x *Partition) GetDamaged() []*OffsetRange {
 		return x.Damaged
 	}
 	return nil
+}
+
+func (x *Partition) GetElsewhere() bool {
+	if x != nil {
+		return x.Elsewhere
+	}
+	return false
 }
 
 // OffsetRange is half open: from is in it, to is not.
@@ -1286,7 +1304,7 @@ const file_lattice_v1_topic_proto_rawDesc = "" +
 	"\x06offset\x18\x03 \x01(\x03H\x00R\x06offset\x120\n" +
 	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\x04time\x12\x14\n" +
 	"\x04last\x18\x05 \x01(\x03H\x00R\x04lastB\x04\n" +
-	"\x02at\"\xa3\x02\n" +
+	"\x02at\"\xc2\x02\n" +
 	"\x05Topic\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1e\n" +
@@ -1296,10 +1314,12 @@ const file_lattice_v1_topic_proto_rawDesc = "" +
 	"\acreated\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x18\n" +
 	"\arecords\x18\x05 \x01(\x03R\arecords\x12\x14\n" +
 	"\x05bytes\x18\x06 \x01(\x03R\x05bytes\x125\n" +
-	"\x06config\x18\a \x03(\v2\x1d.lattice.v1.Topic.ConfigEntryR\x06config\x1a9\n" +
+	"\x06config\x18\a \x03(\v2\x1d.lattice.v1.Topic.ConfigEntryR\x06config\x12\x1d\n" +
+	"\n" +
+	"created_as\x18\b \x01(\tR\tcreatedAs\x1a9\n" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd5\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf3\x02\n" +
 	"\tPartition\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x12\n" +
@@ -1313,7 +1333,8 @@ const file_lattice_v1_topic_proto_rawDesc = "" +
 	"\bsegments\x18\n" +
 	" \x01(\x05R\bsegments\x12\x16\n" +
 	"\x06failed\x18\v \x01(\tR\x06failed\x121\n" +
-	"\adamaged\x18\f \x03(\v2\x17.lattice.v1.OffsetRangeR\adamaged\"1\n" +
+	"\adamaged\x18\f \x03(\v2\x17.lattice.v1.OffsetRangeR\adamaged\x12\x1c\n" +
+	"\telsewhere\x18\r \x01(\bR\telsewhere\"1\n" +
 	"\vOffsetRange\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x03R\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\x03R\x02to\"\xca\x01\n" +

@@ -64,7 +64,7 @@ type StoreServiceClient interface {
 	// serves it. KIND_EXISTS: the node has one of that name.
 	Create(context.Context, *v1.StoreServiceCreateRequest) (*v1.StoreServiceCreateResponse, error)
 	// Use makes a store the default: what requests mean that name none. Listeners
-	// of other protocols follow at the next start, unless configured.
+	// of other protocols serve it from then on, to new connections, unless configured.
 	Use(context.Context, *v1.StoreServiceUseRequest) (*v1.StoreServiceUseResponse, error)
 	// Snapshots lists the snapshots of a store's state that the node keeps.
 	Snapshots(context.Context, *v1.StoreServiceSnapshotsRequest) (*v1.StoreServiceSnapshotsResponse, error)
@@ -278,7 +278,7 @@ type StoreServiceHandler interface {
 	// serves it. KIND_EXISTS: the node has one of that name.
 	Create(context.Context, *v1.StoreServiceCreateRequest) (*v1.StoreServiceCreateResponse, error)
 	// Use makes a store the default: what requests mean that name none. Listeners
-	// of other protocols follow at the next start, unless configured.
+	// of other protocols serve it from then on, to new connections, unless configured.
 	Use(context.Context, *v1.StoreServiceUseRequest) (*v1.StoreServiceUseResponse, error)
 	// Snapshots lists the snapshots of a store's state that the node keeps.
 	Snapshots(context.Context, *v1.StoreServiceSnapshotsRequest) (*v1.StoreServiceSnapshotsResponse, error)
