@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -493,4 +495,9 @@ func lookup(args []ref.Val, missing ref.Val) ref.Val {
 func plainWords(s string) string {
 	s = strings.TrimSuffix(s, " (in container '')")
 	return strings.Replace(s, "Syntax error: ", "syntax: ", 1)
+}
+
+// Functions returns the names of the functions that can be called, sorted.
+func Functions() []string {
+	return append(slices.Sorted(maps.Keys(signatures())), "lookup", "LOOKUP_FIELD")
 }
