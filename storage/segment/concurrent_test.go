@@ -34,7 +34,7 @@ func TestConcurrently(t *testing.T) {
 
 func concurrently(t *testing.T, fs disk.FS, dir string) {
 	const blocks = 3000
-	opt := Options{Codec: testCodec{}, SegmentBytes: 16 << 10, IndexBytes: 700, Handles: NewHandles(3), Recycle: 2}
+	opt := Options{Codec: testCodec{}, SegmentBytes: 16 << 10, IndexBytes: 700, Handles: NewHandles(3), Recycle: 2, keep: 2}
 	l, _, err := Open(fs, dir, opt, Resume{}, nil)
 	if err != nil {
 		t.Fatal(err)

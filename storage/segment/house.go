@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	lattice "github.com/lattice-log/lattice"
@@ -90,7 +91,7 @@ func (l *Log) timesOf(base int64) (times, error) {
 // timesFromDisk fills in the greatest time from a sealed segment's time index,
 // whose last entry has it, and makes the index anew if that does not hold.
 func (l *Log) timesFromDisk(v view, h *handle, t times) (times, error) {
-	entries := l.timesOnDisk(v)
+	entries := l.timesOnDisk(v, 0)
 	if n := len(entries); n > 0 {
 		e := entries[n-1]
 		last := v.base + int64(e.last)
@@ -132,14 +133,18 @@ func (l *Log) timeEntryHolds(v view, h *handle, e timeEntry) bool {
 	return !errors.Is(err, errLater)
 }
 
-// timesOnDisk returns the time index of a sealed segment, nil when it is missing
-// or damaged.
-func (l *Log) timesOnDisk(v view) []timeEntry {
+// timesOnDisk returns the time index of a segment, nil when it is missing or
+// damaged: all of a sealed one's, or its first entries, if first is not 0.
+func (l *Log) timesOnDisk(v view, first int) []timeEntry {
 	b, err := disk.ReadFile(l.fs, l.name(v.base, timeExt))
+	last := uint32(v.next - 1 - v.base)
+	if n := first * timeEntrySize; first > 0 && n <= len(b) {
+		b, last = b[:n], math.MaxUint32 // v may be older than some of them
+	}
 	if err != nil || len(b)%timeEntrySize != 0 {
 		return nil
 	}
-	entries := decodeTimes(b, uint32(v.next-1-v.base))
+	entries := decodeTimes(b, last)
 	if len(entries)*timeEntrySize != len(b) {
 		return nil
 	}

@@ -29,15 +29,42 @@ type timeEntry struct {
 	last uint32
 }
 
-// memIndex is the index of a segment that is not sealed.
+// memIndex is the index of a segment that is not sealed: the last entries, those
+// before them being in the files alone. Readers are mostly at the tail, and a
+// thousand large segments that are written to must not fill the memory.
 type memIndex struct {
-	offsets []offsetEntry
-	times   []timeEntry
-	since   int64 // bytes since the block of the last entry
+	offsets                []offsetEntry
+	times                  []timeEntry
+	offsetsGone, timesGone int   // entries that come before, in the files
+	since                  int64 // bytes since the block of the last entry
 
 	// What the files on disk have: entries, and the checksums of their bytes.
+	// Invariant: those that are gone, and none that is not added yet.
 	offsetsWritten, timesWritten int
 	offsetsSum, timesSum         uint32
+}
+
+// indexKept is how many of the last entries stay in memory: with one for 4 KiB, those
+// of 2 MiB.
+const indexKept = 512
+
+// forget forgets entries that the files have, when there are twice as many as are to
+// be kept.
+func (x *memIndex) forget(keep int) {
+	if n := min(len(x.offsets)-keep, x.offsetsWritten-x.offsetsGone); len(x.offsets) > 2*keep && n > 0 {
+		x.offsets, x.offsetsGone = slices.Clone(x.offsets[n:]), x.offsetsGone+n
+	}
+	if n := min(len(x.times)-keep, x.timesWritten-x.timesGone); len(x.times) > 2*keep && n > 0 {
+		x.times, x.timesGone = slices.Clone(x.times[n:]), x.timesGone+n
+	}
+}
+
+// isIn notes that the files have just these first entries, which speaksOf has
+// compared.
+func (x *memIndex) isIn(r rawIndex) {
+	x.offsetsWritten, x.offsetsSum = len(r.offsets)/offsetEntrySize, checksum(0, r.offsets)
+	x.timesWritten = min(len(r.times)/timeEntrySize, len(x.times)) // without that of a seal
+	x.timesSum = checksum(0, r.times[:x.timesWritten*timeEntrySize])
 }
 
 // add takes note of the block at a position, which is behind all others.
@@ -241,7 +268,7 @@ func (l *Log) FlushIndex() error {
 		x = s.index
 	}
 	l.mu.RUnlock()
-	if s == nil || x.offsetsWritten == len(x.offsets) {
+	if s == nil || x.offsetsWritten == x.offsetsGone+len(x.offsets) {
 		return nil
 	}
 	err := l.flushIndex(s.base, &x, false)
@@ -255,21 +282,22 @@ func (l *Log) FlushIndex() error {
 	defer l.mu.Unlock()
 	s.index.offsetsWritten, s.index.offsetsSum = x.offsetsWritten, x.offsetsSum
 	s.index.timesWritten, s.index.timesSum = x.timesWritten, x.timesSum
+	s.index.forget(l.opt.keep)
 	return nil
 }
 
 // flushIndex adds to the files what they do not have of x.
 func (l *Log) flushIndex(base int64, x *memIndex, sync bool) error {
-	times := encodeTimes(x.times[x.timesWritten:])
+	times := encodeTimes(x.times[x.timesWritten-x.timesGone:])
 	if err := l.appendFile(base, timeExt, int64(x.timesWritten)*timeEntrySize, times, sync); err != nil {
 		return err
 	}
-	offsets := encodeOffsets(x.offsets[x.offsetsWritten:])
+	offsets := encodeOffsets(x.offsets[x.offsetsWritten-x.offsetsGone:])
 	if err := l.appendFile(base, indexExt, int64(x.offsetsWritten)*offsetEntrySize, offsets, sync); err != nil {
 		return err
 	}
-	x.timesWritten, x.timesSum = len(x.times), checksum(x.timesSum, times)
-	x.offsetsWritten, x.offsetsSum = len(x.offsets), checksum(x.offsetsSum, offsets)
+	x.timesWritten, x.timesSum = x.timesGone+len(x.times), checksum(x.timesSum, times)
+	x.offsetsWritten, x.offsetsSum = x.offsetsGone+len(x.offsets), checksum(x.offsetsSum, offsets)
 	return nil
 }
 
@@ -298,11 +326,19 @@ func (l *Log) appendFile(base int64, ext string, at int64, b []byte, sync bool) 
 	return nil
 }
 
-// floorOnDisk is floorIn on a sealed segment's file.
-func (l *Log) floorOnDisk(h *handle, base int64, less func(offsetEntry) bool) (offsetEntry, bool, error) {
+// floorOnDisk is floorIn on a segment's file: a sealed one's, all of it, or the first
+// entries, as many as most says, if that is not negative.
+func (l *Log) floorOnDisk(h *handle, base int64, most int, less func(offsetEntry) bool) (offsetEntry, bool, error) {
 	f, size, err := l.indexFile(h, base)
 	if err != nil || f == nil {
 		return offsetEntry{}, false, err
+	}
+	n := int(size / offsetEntrySize)
+	switch {
+	case most > n, most < 0 && size%offsetEntrySize != 0:
+		return offsetEntry{}, false, errNoIndex
+	case most >= 0:
+		n = most
 	}
 	var b [offsetEntrySize]byte
 	var readErr error
@@ -312,7 +348,6 @@ func (l *Log) floorOnDisk(h *handle, base int64, less func(offsetEntry) bool) (o
 		}
 		return decodeOffset(b[:])
 	}
-	n := int(size / offsetEntrySize)
 	i := sort.Search(n, func(i int) bool { return !less(read(i)) }) - 1
 	if i < 0 || readErr != nil {
 		return offsetEntry{}, false, readErr
@@ -321,7 +356,7 @@ func (l *Log) floorOnDisk(h *handle, base int64, less func(offsetEntry) bool) (o
 	return e, readErr == nil, readErr
 }
 
-// indexFile returns the open .index of a sealed segment, kept with its handle,
+// indexFile returns the open .index of a segment, kept with its handle,
 // and its size; nil when there is none.
 func (l *Log) indexFile(h *handle, base int64) (io.ReaderAt, int64, error) {
 	h.set.mu.Lock()
@@ -352,9 +387,6 @@ func (l *Log) indexFile(h *handle, base int64) (io.ReaderAt, int64, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, 0, err
-	}
-	if info.Size()%offsetEntrySize != 0 {
-		return nil, 0, errNoIndex
 	}
 	return f, info.Size(), nil
 }

@@ -100,13 +100,15 @@ func (l *Log) with(offset int64, f func(view, *handle) error) error {
 // prefix of the entries. ok is false when it holds for none.
 func (l *Log) floor(v view, h *handle, less func(offsetEntry) bool) (e offsetEntry, ok bool, err error) {
 	l.mu.RLock()
-	now, x := viewOf(v.s), v.s.index.offsets
+	now, x, gone := viewOf(v.s), v.s.index.offsets, v.s.index.offsetsGone
 	l.mu.RUnlock()
-	if now.inMemory {
-		e, ok = floorIn(x, less)
+	if !now.inMemory {
+		return l.floorOnDisk(h, v.base, -1, less)
+	}
+	if e, ok = floorIn(x, less); ok || gone == 0 {
 		return e, ok, nil
 	}
-	return l.floorOnDisk(h, v.base, less)
+	return l.floorOnDisk(h, v.base, gone, less)
 }
 
 func floorIn(x []offsetEntry, less func(offsetEntry) bool) (offsetEntry, bool) {
@@ -312,15 +314,17 @@ func (l *Log) before(v view, h *handle, ms int64) int64 {
 	l.mu.RLock()
 	now, x := viewOf(v.s), v.s.index
 	l.mu.RUnlock()
-	if !now.inMemory {
-		x = memIndex{times: l.timesOnDisk(v)}
-	}
 	e, ok := x.before(ms)
+	onDisk := !ok && (!now.inMemory || x.timesGone > 0)
+	if onDisk {
+		x = memIndex{times: l.timesOnDisk(v, x.timesGone)}
+		e, ok = x.before(ms)
+	}
 	if !ok {
 		return v.base - 1
 	}
 	last := v.base + int64(e.last)
-	if !now.inMemory {
+	if onDisk {
 		p, ok, err := l.find(v, h, last)
 		if err != nil || !ok || p.m.Last != last || p.m.MaxTime != e.time {
 			return v.base - 1

@@ -28,6 +28,7 @@ func history(t *rapid.T, faults int) {
 		Handles:      NewHandles(rapid.IntRange(1, 4).Draw(t, "handles")),
 		SegmentBytes: rapid.SampledFrom([]int64{700, 3000, 20000}).Draw(t, "segment"),
 		IndexBytes:   rapid.SampledFrom([]int64{1, 200, 1000}).Draw(t, "index"),
+		keep:         rapid.SampledFrom([]int{1, 3, indexKept}).Draw(t, "kept entries"),
 		Recycle:      rapid.IntRange(-1, 2).Draw(t, "recycle"),
 	}
 	seed := rapid.Uint64().Draw(t, "seed")

@@ -143,6 +143,9 @@ func (r *recovery) readFile(f file, at, following int64, later []file) (done boo
 		if err := r.l.removeIndex(s.base); err != nil {
 			return true, err
 		}
+	} else {
+		s.index.isIn(raw)
+		s.index.forget(r.l.opt.keep)
 	}
 	if reason != "" || len(later) > 0 {
 		return true, r.cut(s, later, reason)

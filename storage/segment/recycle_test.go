@@ -10,7 +10,7 @@ import (
 // dropped files, to which room is added where they are shorter than a segment. What is
 // behind the blocks is old blocks and zeros, and never something that was cut off.
 func TestKilledInARecycledFile(t *testing.T) {
-	m := newModel(t, disk.NewMem(), Options{Codec: testCodec{}, SegmentBytes: 20 << 10, IndexBytes: 700, Handles: NewHandles(3)}, 1)
+	m := newModel(t, disk.NewMem(), Options{Codec: testCodec{}, SegmentBytes: 20 << 10, IndexBytes: 700, Handles: NewHandles(3), keep: 2}, 1)
 	must := func(err error) {
 		t.Helper()
 		if err != nil {

@@ -124,6 +124,8 @@ type Options struct {
 	SegmentBytes int64        // a file is sealed before it would grow beyond; default 128 MiB
 	IndexBytes   int64        // distance between index entries; default 4 KiB
 	Recycle      int          // dropped files kept to be written over; default 1, negative: none, at most 2
+
+	keep int // index entries of the active file kept in memory; default indexKept
 }
 
 const (
@@ -152,6 +154,9 @@ func (o *Options) fill() error {
 		o.Recycle = 1
 	}
 	o.Recycle = min(max(o.Recycle, 0), 2)
+	if o.keep == 0 {
+		o.keep = indexKept
+	}
 	if o.Handles == nil {
 		o.Handles = NewHandles(16)
 	}
@@ -185,8 +190,8 @@ type segment struct {
 	syncedOff int64 // offset at syncedAt
 	suspect   bool  // a sync failed: [syncedAt, end) must be written again
 
-	// index is in memory until the file is sealed; afterwards only if it
-	// could not be written.
+	// index is in memory until the file is sealed, but for its first entries when
+	// there are many; afterwards only if it could not be written.
 	index memIndex
 	times times
 

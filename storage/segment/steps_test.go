@@ -50,7 +50,7 @@ func script(m *model) []func() error {
 }
 
 func newScripted(t fataler) *model {
-	return newModel(t, disk.NewMem(), Options{Codec: testCodec{}, SegmentBytes: 2500, IndexBytes: 100, Handles: NewHandles(2)}, 5)
+	return newModel(t, disk.NewMem(), Options{Codec: testCodec{}, SegmentBytes: 2500, IndexBytes: 100, Handles: NewHandles(2), keep: 2}, 5)
 }
 
 // TestSteps fails each single operation of a script, once lost and once kept but

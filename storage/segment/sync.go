@@ -143,14 +143,15 @@ func (l *Log) seal(s *segment) error {
 		if rmErr := l.removeIndex(s.base); rmErr != nil { // what is there is not complete, and would pass for it
 			return errors.Join(err, rmErr)
 		}
+		l.opt.Handles.forgetIndex(s)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.state = sealed
 	s.index = memIndex{}
-	if err != nil { // made again by the next process; until then served from memory
+	if err != nil && x.offsetsGone+x.timesGone == 0 { // made again by the next process; until then served from memory
 		s.index = x
-	}
+	} // else it is made again when somebody looks
 	l.newNames = l.newNames || !last
 	if last && err == nil {
 		err = l.writeHint(s.base, &x)
