@@ -32,7 +32,9 @@ func sumKey(key []byte) keySum {
 // older than delete.retention.ms.
 //
 // Records of aborted transactions replace nothing, and go; nothing is done above
-// the last stable offset. Markers stay.
+// the last stable offset. Markers stay. Aborted transactions of which no batch is left
+// are forgotten; a crash before that is noted remembers them once more, which does no
+// harm.
 //
 // Each file is rewritten beside the old one and renamed over it, after a signed
 // statement about the new bytes is durable: a crash leaves the old file or the
@@ -66,6 +68,7 @@ func (p *Partition) compact(ctx context.Context, cfg *Config, now time.Time) err
 	if err := p.o.Meta.PutCleanedTo(upTo); err != nil {
 		return fmt.Errorf("compact %s: %w", p.id, err)
 	}
+	p.forgetAborted(upTo)
 	p.o.Logger.Info("compacted", "partition", p.id, "up_to", upTo, "keys", len(latest), "dropped", c.dropped)
 	return nil
 }

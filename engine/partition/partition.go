@@ -132,6 +132,9 @@ type Partition struct {
 	// how many markers may have been committed since it was worked out.
 	unstable atomic.Int64
 	endings  atomic.Int32
+	// forgets counts how often aborted transactions were forgotten, because no batch
+	// of theirs is here any more. Who has batches from before asks again (abortedBy).
+	forgets atomic.Uint64
 
 	mu        sync.Mutex
 	closed    bool

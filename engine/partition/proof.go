@@ -50,11 +50,8 @@ func (p *Partition) Prove(ctx context.Context, offset int64) ([]byte, error) {
 	if _, err := p.log.Certify(ctx); err != nil {
 		return nil, fmt.Errorf("certify %s: %w", p.id, err)
 	}
-	in, err := p.log.Prove(offset)
+	in, err := p.proveBlock(offset)
 	if err != nil {
-		return nil, fmt.Errorf("prove %s at %d: %w", p.id, offset, err)
-	}
-	if err := p.provable(in.Block); err != nil {
 		return nil, fmt.Errorf("prove %s at %d: %w", p.id, offset, err)
 	}
 	if _, found, err := record.FindOffset(in.Block, p.o.Limits, offset); err != nil || !found {
@@ -66,6 +63,18 @@ func (p *Partition) Prove(ctx context.Context, offset int64) ([]byte, error) {
 	}
 	f.Offset, f.Index, f.Leaf, f.Path, f.Batch = offset, in.Index, in.Leaf.AppendTo(nil), in.Path, in.Block
 	return f.Encode(), nil
+}
+
+// proveBlock proves the block at offset, if its records are somebody's.
+func (p *Partition) proveBlock(offset int64) (in signedlog.Inclusion, err error) {
+	for again := true; again && err == nil; {
+		forgets := p.forgets.Load()
+		if in, err = p.log.Prove(offset); err == nil {
+			err = p.provable(in.Block)
+		}
+		again = p.forgets.Load() != forgets // perhaps that it was aborted
+	}
+	return in, err
 }
 
 // ProveCheckpoint returns a proof file for the newest checkpoint, which it first

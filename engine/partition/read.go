@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/record"
@@ -18,6 +19,9 @@ type Slice struct {
 	spans []segment.Span
 	size  int
 	from  int64
+	// aborted are the aborted transactions that have something in spans, as Read
+	// found them; of ReadStable only.
+	aborted []Aborted
 
 	span int   // index of the span being read
 	at   int64 // position in it
@@ -56,16 +60,40 @@ func (p *Partition) read(from int64, max int, stable bool) (*Slice, error) {
 	if err := p.log.Readable(from); err != nil {
 		return nil, fmt.Errorf("read %s at %d: %w", p.id, from, err)
 	}
-	spans, err := p.log.Spans(from, p.log.Sound(from, limit), max)
-	if err != nil {
-		return nil, fmt.Errorf("read %s at %d: %w", p.id, from, err)
+	s := &Slice{p: p, from: from}
+	for again := true; again; {
+		s.Release()
+		forgets := p.forgets.Load()
+		var err error
+		if s.spans, err = p.log.Spans(from, p.log.Sound(from, limit), max); err != nil {
+			return nil, fmt.Errorf("read %s at %d: %w", p.id, from, err)
+		}
+		again = stable && !s.findAborted(forgets)
 	}
-	s := &Slice{p: p, spans: spans, from: from}
-	for i := range spans {
-		s.size += int(spans[i].Len)
+	for i := range s.spans {
+		s.size += int(s.spans[i].Len)
 	}
 	s.crc.begin()
 	return s, nil
+}
+
+// findAborted finds the aborted transactions of a slice that was found after
+// p.forgets was read. false: some that it may have batches of were forgotten since,
+// with the file that it has open.
+func (s *Slice) findAborted(forgets uint64) bool {
+	if len(s.spans) == 0 {
+		return true
+	}
+	p := s.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.aborted = p.producers.txns.within(s.bounds())
+	return p.forgets.Load() == forgets
+}
+
+// bounds returns what offsets the slice is about; it must not be empty.
+func (s *Slice) bounds() (from, to int64) {
+	return min(s.from, s.spans[0].First), s.spans[len(s.spans)-1].Last + 1
 }
 
 // Len returns the length in bytes.
@@ -132,14 +160,13 @@ func (s *Slice) Rewind() {
 
 // Aborted returns the aborted transactions that have batches, or their marker, in
 // the slice, by their first offset: what a reader who wants committed records only
-// must know.
+// must know. It is for slices of ReadStable.
 func (s *Slice) Aborted() []Aborted {
 	if len(s.spans) == 0 {
 		return nil
 	}
-	s.p.mu.Lock()
-	defer s.p.mu.Unlock()
-	return s.p.producers.txns.within(min(s.from, s.spans[0].First), s.spans[len(s.spans)-1].Last+1)
+	from, to := s.bounds() // after a Cut less than at first
+	return slices.DeleteFunc(s.aborted, func(a Aborted) bool { return a.Marker < from || a.First >= to })
 }
 
 // NextChunk reads the next bytes, in order, into buf and returns how many; io.EOF

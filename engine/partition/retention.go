@@ -45,14 +45,22 @@ func (p *Partition) truncate(ctx context.Context, before int64) (int64, error) {
 	if err := p.log.Truncate(before); err != nil {
 		return start, fmt.Errorf("truncate %s at %d: %w", p.id, before, err)
 	}
-	p.mu.Lock()
-	p.producers.txns.drop(before)
-	p.mu.Unlock()
+	p.forgetAborted(before)
 	p.waiters.all(false)
 	if err := p.dropStatements(); err != nil {
 		return before, fmt.Errorf("truncate %s at %d: %w", p.id, before, err)
 	}
 	return before, nil
+}
+
+// forgetAborted forgets the aborted transactions that end below an offset, below which
+// there is no batch of theirs.
+func (p *Partition) forgetAborted(before int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.producers.txns.drop(before) {
+		p.forgets.Add(1)
+	}
 }
 
 // dropStatements forgets what was signed about files that are gone.

@@ -99,10 +99,14 @@ func (t *transactions) within(from, to int64) []Aborted {
 	return out
 }
 
-// drop forgets the aborted transactions that lie wholly below start.
-func (t *transactions) drop(start int64) {
+// drop forgets the aborted transactions that lie wholly below start, and reports
+// whether there were any.
+func (t *transactions) drop(start int64) bool {
 	i := sort.Search(len(t.aborted), func(i int) bool { return t.aborted[i].Marker >= start })
-	t.aborted = slices.Delete(t.aborted, 0, i)
+	if i > 0 {
+		t.aborted = append([]Aborted(nil), t.aborted[i:]...) // lets go of their memory
+	}
+	return i > 0
 }
 
 // InAborted returns a function that tells the batches of these transactions from

@@ -121,3 +121,63 @@ func TestProofsOfTransactions(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAbortedAreForgotten: once a compaction or a truncation has taken all batches of an
+// aborted transaction, it is not remembered. Who began to read before is told of it all
+// the same.
+func TestAbortedAreForgotten(t *testing.T) {
+	n := enginetest.New(t, disk.NewMem())
+	top := n.Topic("t", 1, "cleanup.policy=compact", "segment.bytes=160", "min.cleanable.dirty.ratio=0")
+	log := n.Part(top, 0)
+	bad := n.Producer("bad")
+	const aborted = 10
+	for i := range aborted {
+		if _, err := bad.Put(top, 0, fmt.Sprint("k", i)); err != nil {
+			t.Fatal(err)
+		}
+		if err := bad.End(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slice := func() *partition.Slice {
+		t.Helper()
+		s, err := log.ReadStable(0, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	told := func(when string, s *partition.Slice, want int) {
+		t.Helper()
+		got := len(s.Aborted())
+		s.Release()
+		if got != want {
+			t.Errorf("%s: told of %d aborted transactions, want %d", when, got, want)
+		}
+	}
+	before := slice()
+	for range 2 {
+		n.Clock.Advance(8 * 24 * time.Hour) // the last file is old enough to be sealed
+		if err := log.Retain(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told("read before the compaction", before, aborted)
+	told("read after it", slice(), 0)
+	n.Restart()
+	log = n.Part(top, 0)
+	told("after a restart", slice(), 0)
+
+	bad = n.Producer("bad") // it was away for so long that it is forgotten
+	if _, err := bad.Put(top, 0, "again"); err != nil {
+		t.Fatal(err)
+	}
+	if err := bad.End(false); err != nil {
+		t.Fatal(err)
+	}
+	before = slice()
+	if _, err := log.Truncate(context.Background(), -1); err != nil {
+		t.Fatal(err)
+	}
+	told("read before the truncation", before, 1)
+}
