@@ -218,10 +218,6 @@ func (db *DB) commitRows(b *kv.Batch) error {
 	return nil
 }
 
-// wipeMax is how many rows are deleted one by one rather than as a range: ranges
-// that were deleted slow down reads until they are compacted away.
-const wipeMax = 64
-
 // rowWriter puts keys and rows into a batch. Keys and values that it makes are
 // good until the next.
 type rowWriter struct {
@@ -236,11 +232,11 @@ func (w *rowWriter) writeKey(x *takenKey) error {
 		if !x.wiped[k] {
 			continue
 		}
-		if err := w.db.deleteAll(b, rowPrefix(nil, e.inner, k)); err != nil {
+		if err := w.db.kv.DeleteAll(b, rowPrefix(nil, e.inner, k)); err != nil {
 			return err
 		}
 		if k == state.Scored {
-			if err := w.db.deleteAll(b, scorePrefix(nil, e.inner)); err != nil {
+			if err := w.db.kv.DeleteAll(b, scorePrefix(nil, e.inner)); err != nil {
 				return err
 			}
 		}
@@ -284,26 +280,6 @@ func (w *rowWriter) writePacked(x *packedKey) {
 	w.value = t.codec.appendPacked(w.value[:0], t.packed, x)
 	w.b.Set(t.packed.nameOf(x), w.value)
 	t.absent.add(x.hash)
-}
-
-// deleteAll deletes what begins with prefix.
-func (db *DB) deleteAll(b *kv.Batch, prefix []byte) error {
-	it, err := db.kv.Iter(prefix)
-	if err != nil {
-		return err
-	}
-	n := 0
-	for ok := it.First(); ok && n <= wipeMax; ok = it.Next() {
-		n++
-	}
-	if n > wipeMax {
-		b.DeletePrefix(prefix)
-		return it.Close()
-	}
-	for ok := it.First(); ok; ok = it.Next() {
-		b.Delete(it.Key())
-	}
-	return it.Close()
 }
 
 func (w *rowWriter) writeSub(x *takenSub) {

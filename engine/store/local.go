@@ -110,7 +110,9 @@ func (l *local) Dropped(yield func(lattice.TopicID) error) error {
 func (l *local) Forget(id lattice.TopicID) error {
 	b := l.db.Batch()
 	for _, k := range []byte{keyGrant, keySnapshot, keyCleaned, keyState} {
-		b.DeletePrefix(append([]byte{k}, id[:]...))
+		if err := l.db.DeleteAll(b, append([]byte{k}, id[:]...)); err != nil {
+			return fmt.Errorf("forget topic %s: %w", id, err)
+		}
 	}
 	b.Delete(append([]byte{keyDropped}, id[:]...))
 	return l.db.Commit(b, true)

@@ -46,6 +46,31 @@ func (b *Batch) DeletePrefix(prefix []byte) {
 	b.err = b.b.DeleteRange(prefix, end, nil)
 }
 
+// deleteSingly is how many keys DeleteAll deletes one by one.
+const deleteSingly = 64
+
+// DeleteAll puts into a batch what removes all keys that begin with prefix now: one by
+// one if they are few, else as DeletePrefix does, which slows down reads and takes memory
+// until the tables are merged.
+func (d *DB) DeleteAll(b *Batch, prefix []byte) error {
+	it, err := d.Iter(prefix)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for ok := it.First(); ok && n <= deleteSingly; ok = it.Next() {
+		n++
+	}
+	if n > deleteSingly {
+		b.DeletePrefix(prefix)
+		return it.Close()
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		b.Delete(it.Key())
+	}
+	return it.Close()
+}
+
 // Len returns the batch's size in bytes.
 func (b *Batch) Len() int { return b.b.Len() }
 
