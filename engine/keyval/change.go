@@ -216,6 +216,9 @@ func (t *table) wipe(e *entry, k state.Kind) {
 	if e.stored || e.taken != 0 || old != nil && old.wiped != 0 {
 		fresh.wiped = t.round
 	}
+	if old != nil && len(old.rows) > 0 {
+		t.wiped = append(t.wiped, old.rows)
+	}
 	e.subs[k] = fresh
 	e.counts[k] = 0
 }

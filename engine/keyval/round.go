@@ -3,6 +3,8 @@ package keyval
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
+	"time"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/fold"
@@ -132,8 +134,14 @@ func (db *DB) takeRound(g *group) *round {
 	return r
 }
 
+// flushRounds is how long rounds stay in the fold database's memory. They would until
+// that is full, which takes hours when little is written: memory that grows all that
+// time, and entries that a restart after a crash folds again.
+const flushRounds = time.Minute
+
 // writeRounds writes rounds until there will be no more.
 func (db *DB) writeRounds() {
+	flushed := db.o.Clock.Now()
 	for r := range db.rounds {
 		if r.group != nil {
 			<-r.group.done
@@ -143,6 +151,12 @@ func (db *DB) writeRounds() {
 			}
 		}
 		err := db.writeRound(r)
+		if now := db.o.Clock.Now(); err == nil && now.Sub(flushed) >= flushRounds {
+			flushed = now
+			if err := db.kv.FlushSoon(); err != nil {
+				db.o.Logger.Warn("the fold database was not flushed", "store", db.store.Short(), "err", err)
+			}
+		}
 		db.answer(r.wanted, r.names, r.frontier, err)
 		db.mu.Lock()
 		db.endRound(r, err)
@@ -332,6 +346,7 @@ func (t *table) written(r *round) {
 			e.m.created.remove(e.name)
 		}
 	}
+	defer t.dropGone(r)
 	for _, x := range r.subs {
 		s := x.s
 		was := s.listing()
@@ -342,4 +357,31 @@ func (t *table) written(r *round) {
 		}
 		t.relist(s, was)
 	}
+}
+
+// dropGone takes out of the table what a round found gone, and which nobody has made
+// again since: rather look for it in vain than be full of what was. DB.mu is held.
+func (t *table) dropGone(r *round) {
+	for _, x := range r.subs {
+		if s := x.s; s.dirty == 0 && len(s.row) == 0 && !s.gone && s.attached() {
+			t.drop(s.e.shard, item{s.e, s})
+		}
+	}
+	for i := range r.keys {
+		e := r.keys[i].e
+		if e.dirty != 0 || !e.absent() || e.gone {
+			continue
+		}
+		if !slices.ContainsFunc(e.subs[:], func(x *subRows) bool { return x != nil && (x.wiped != 0 || len(x.rows) > 0) }) {
+			t.drop(e.shard, item{e: e})
+		}
+	}
+	for _, rows := range t.wiped {
+		for _, s := range rows {
+			if !s.gone && !s.attached() { // else the wiping was undone
+				t.drop(s.e.shard, item{s.e, s})
+			}
+		}
+	}
+	t.wiped = nil
 }

@@ -32,10 +32,11 @@ type table struct {
 	version atomic.Uint64 // of the last change of any key
 
 	// The rest is owned by who holds DB.mu alone.
-	round uint64 // number of the round that is being gathered, from 1
-	dirty []item // what changed in it; may name things that changed back
-	bytes int64  // about what it takes
-	undo  *undo  // where changes are noted; nil: they stay
+	round uint64            // number of the round that is being gathered, from 1
+	dirty []item            // what changed in it; may name things that changed back
+	bytes int64             // about what it takes
+	wiped []map[string]*sub // rows of keys that were wiped: what is not attached can go
+	undo  *undo             // where changes are noted; nil: they stay
 
 	// While logs are folded and nobody else is there (see replay.go):
 	bulk      bool     // created and scores of the lists are not kept
@@ -56,7 +57,7 @@ const (
 type shard struct {
 	mu       sync.RWMutex
 	keys     map[string]*entry
-	ring     []item // everything in the shard, for the hand that forgets
+	ring     []item // everything in the shard, for the hand that forgets; each knows its place
 	hand     int
 	bytes    int64
 	versions [versionSlots]uint64
@@ -91,6 +92,7 @@ type entry struct {
 	subs    [state.Kinds]*subRows
 	shard   *shard
 	slot    uint32 // of the shard's versions
+	at      uint32 // in the shard's ring
 	version uint64
 	group   uint64 // that changed it last
 	dirty   uint64 // round that changed it last and is not written; 0: clean
@@ -119,6 +121,8 @@ type subRows struct {
 type sub struct {
 	e     *entry
 	kind  state.Kind
+	gone  bool   // as entry.gone
+	at    uint32 // as entry.at
 	name  string
 	row   state.Row
 	dirty uint64 // as entry.dirty
@@ -334,6 +338,7 @@ func scoreOf(k state.Kind, r state.Row) (state.Score, bool) {
 // admit counts something new in the shard, and forgets what was not used lately
 // when there is too much. The shard is the caller's alone.
 func (t *table) admit(s *shard, it item, size int64) {
+	it.place(len(s.ring))
 	s.ring = append(s.ring, it)
 	t.weigh(s, size)
 	for tries := 0; t.total.Load() > t.limit && tries < 8; tries++ {
@@ -372,8 +377,27 @@ func (t *table) forget(s *shard, keep item) {
 		s.hand++
 		return
 	}
-	last := len(s.ring) - 1
-	s.ring[s.hand] = s.ring[last]
+	t.drop(s, it)
+}
+
+// place notes where an item is in its shard's ring.
+func (it item) place(at int) {
+	if it.s != nil {
+		it.s.at = uint32(at)
+	} else {
+		it.e.at = uint32(at)
+	}
+}
+
+// drop takes an item out of the table: nothing may be lost with it. The shard is the
+// caller's alone.
+func (t *table) drop(s *shard, it item) {
+	at, last := it.e.at, len(s.ring)-1
+	if it.s != nil {
+		at = it.s.at
+	}
+	s.ring[at] = s.ring[last]
+	s.ring[at].place(int(at))
 	s.ring[last] = item{}
 	s.ring = s.ring[:last]
 	if it.s != nil {
@@ -381,6 +405,7 @@ func (t *table) forget(s *shard, keep item) {
 		if r != nil && r.rows[it.s.name] == it.s {
 			delete(r.rows, it.s.name)
 		}
+		it.s.gone = true
 		t.weigh(s, -it.s.size())
 		return
 	}
