@@ -104,7 +104,8 @@ func (s *State) New(id string) map[string]any {
 	return m
 }
 
-// complete adds what is missing to a state: fields that a newer version declares.
+// complete adds what is missing to a state, fields that a newer version declares, and
+// makes of numbers what their fields say: JSON does not tell 5.0 from 5.
 func (s *State) complete(m map[string]any, id string) {
 	if s.Key != "" {
 		if v, ok := m[s.Key]; !ok || v == "" {
@@ -112,11 +113,17 @@ func (s *State) complete(m map[string]any, id string) {
 		}
 	}
 	for _, f := range s.Fields {
-		if f.Default == nil || f.Path[0] == s.Key {
+		if f.Path[0] == s.Key {
 			continue
 		}
-		if _, there := at(m, f.Path); !there {
-			_ = put(m, f.Path, cloned(f.Default))
+		v, there := at(m, f.Path)
+		switch {
+		case !there && f.Default != nil:
+			_ = put(m, f.Path, cloned(f.Default)) // below what is no object now, there is nothing
+		case there:
+			if converted, err := f.Type.Convert(v); err == nil {
+				_ = put(m, f.Path, converted)
+			}
 		}
 	}
 }

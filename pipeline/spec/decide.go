@@ -142,8 +142,10 @@ func (in *Intent) Decide(r Request) (Decision, error) {
 	for _, path := range d.scratch {
 		drop(state, path)
 	}
-	if n := size(state); n > MaxState {
-		return Decision{}, lattice.E(lattice.TooLarge, fmt.Errorf("intent %s: the state of %s %q would have %d bytes, more than %d", in.Name, in.State, r.EntityID, n, MaxState))
+	// A state that could not be read again would lock its entity for ever.
+	if n, depth := measure(state); n > MaxState || depth > MaxNesting {
+		return Decision{}, lattice.E(lattice.TooLarge, fmt.Errorf("intent %s: the state of %s %q would have up to %d bytes and be nested %d deep, and the limits are %d and %d",
+			in.Name, in.State, r.EntityID, n, depth, MaxState, MaxNesting))
 	}
 	return Decision{State: state, Changes: d.changes, Events: d.events}, nil
 }

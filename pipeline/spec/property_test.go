@@ -256,6 +256,52 @@ func TestDecideIsPure(t *testing.T) {
 	})
 }
 
+// TestStateComesBack checks that a state that Decide hands out is the same after it was
+// stored as JSON, whatever a client put into it, and that what would not be is refused.
+func TestStateComesBack(t *testing.T) {
+	app, err := Load(fstest.MapFS{"app.yaml": {Data: []byte(`
+app: notes
+state: { note: { entity_key: id, fields: [ { name: deep/er/any }, { name: half, type: number, default: 1 } ] } }
+intents:
+  PUT:
+    state: note
+    entity_id_expr: intent.id
+    input: { id: string, any: any, half: number }
+    core:
+      rules:
+        - then:
+            - { op: set, path: /deep/er/any, value: intent.any }
+            - { op: set, path: /half, value: entity.half / 2 + intent.half }
+`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := app.Intents["PUT"]
+	rapid.Check(t, func(t *rapid.T) {
+		var v any = strings.Repeat(rapid.SampledFrom([]string{"a", "\x00", "<", "\u2028", "é"}).Draw(t, "text"), rapid.IntRange(0, MaxState).Draw(t, "length"))
+		for range rapid.IntRange(0, MaxNesting+2).Draw(t, "depth") {
+			v = []any{v}
+		}
+		var stored map[string]any
+		half := 1.0
+		for range 3 {
+			d, err := in.Decide(Request{Payload: map[string]any{"id": "x", "any": v, "half": int64(3)}, EntityID: "x", State: stored})
+			if err != nil {
+				if lattice.KindOf(err) != lattice.TooLarge {
+					t.Fatal(err)
+				}
+				return
+			}
+			if half = half/2 + 3; d.State["half"] != half {
+				t.Fatalf("half is %v, want %v", d.State["half"], half)
+			}
+			if stored, err = Payload([]byte(asJSON(d.State))); err != nil {
+				t.Fatalf("the state cannot be read again: %v", err)
+			}
+		}
+	})
+}
+
 // scribble changes everything that can be reached from v.
 func scribble(v any) {
 	switch v := v.(type) {

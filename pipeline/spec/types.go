@@ -233,25 +233,39 @@ func eventRoot(typ, entityID, irVersion string, ts int64, payload map[string]any
 	}
 }
 
-// size returns about how many bytes v takes as JSON.
-func size(v any) int {
+// measure returns at most how many bytes v takes as JSON, and how deep it is nested. What
+// it finds to be within the bounds of Payload, Payload reads.
+func measure(v any) (bytes, depth int) {
 	switch v := v.(type) {
 	case string:
-		return len(v) + 2
+		return textSize(v), 0
 	case []any:
-		n := 2
+		bytes = 2
 		for _, e := range v {
-			n += size(e) + 1
+			n, d := measure(e)
+			bytes, depth = bytes+n+1, max(depth, d)
 		}
-		return n
+		return bytes, depth + 1
 	case map[string]any:
-		n := 2
+		bytes = 2
 		for k, e := range v {
-			n += len(k) + size(e) + 4
+			n, d := measure(e)
+			bytes, depth = bytes+textSize(k)+n+2, max(depth, d)
 		}
-		return n
+		return bytes, depth + 1
 	}
-	return 8
+	return 25, 0 // the longest number
+}
+
+// textSize is the length of a text in JSON at its worst: what may be escaped is.
+func textSize(s string) int {
+	n := len(s) + 2
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' || c >= 0x7f {
+			n += 5
+		}
+	}
+	return n
 }
 
 // cloned returns a deep copy.
