@@ -58,18 +58,19 @@ func appendFrameHeader(b []byte, s Signed) []byte {
 
 // Leaf returns what the tree of its author's log commits to for s.
 func Leaf(s Signed) merkle.Leaf {
-	var small [FrameHeader + 1024]byte
-	frame := appendFrameHeader(small[:0], s)
-	leaf := merkle.Leaf{
-		Base: int64(s.Seq - 1), Last: int64(s.Seq - 1), MaxTime: clock.Timestamp(s.Time).Milli(), Length: uint32(FrameSize(s)),
+	return merkle.Leaf{
+		Base: int64(s.Seq - 1), Last: int64(s.Seq - 1), MaxTime: clock.Timestamp(s.Time).Milli(), Length: uint32(FrameSize(s)), Sum: frameSum(s),
 	}
-	if len(s.raw) <= len(small)-FrameHeader { // most entries: no memory is taken for a hash
-		leaf.Sum = sha256.Sum256(append(frame, s.raw...))
-		return leaf
+}
+
+func frameSum(s Signed) lattice.Hash {
+	header := appendFrameHeader(make([]byte, 0, FrameHeader), s) // crc32 has it escape
+	var small [FrameHeader + 2048]byte                           // most entries fit: no memory is taken for a hash
+	if len(s.raw) <= len(small)-FrameHeader {
+		return sha256.Sum256(append(append(small[:0], header...), s.raw...))
 	}
 	h := sha256.New()
-	h.Write(frame)
+	h.Write(header)
 	h.Write(s.raw)
-	leaf.Sum = lattice.Hash(h.Sum(nil))
-	return leaf
+	return lattice.Hash(h.Sum(small[:0]))
 }

@@ -284,7 +284,7 @@ func Parse(b []byte) (Signed, error) {
 }
 
 func entryID(signed []byte) lattice.Hash {
-	var small [1024]byte // most entries fit: no memory is taken for a hash
+	var small [2048]byte // most entries fit: no memory is taken for a hash
 	if n := len(identity.DomainEntry); n+len(signed) <= len(small) {
 		copy(small[copy(small[:], identity.DomainEntry):], signed)
 		return sha256.Sum256(small[:n+len(signed)])
@@ -292,7 +292,7 @@ func entryID(signed []byte) lattice.Hash {
 	h := sha256.New()
 	h.Write([]byte(identity.DomainEntry))
 	h.Write(signed)
-	return lattice.Hash(h.Sum(nil))
+	return lattice.Hash(h.Sum(small[:0]))
 }
 
 // check holds the rules that need nothing but the entry.

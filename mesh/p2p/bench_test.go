@@ -49,7 +49,7 @@ func BenchmarkCatchUp(b *testing.B) {
 			for range b.N {
 				b.StopTimer()
 				sb := newMemStore(b, "bob", sa.genesis())
-				sb.members[idOf("bob")] = true
+				sb.members[idOf("bob")], sb.plain = true, true
 				x := start(b, "ann", nil, sa)
 				y := start(b, "bob", nil, sb)
 				runtime.GC()

@@ -258,7 +258,7 @@ func (c *carrier) heard(x inbound) {
 		return
 	}
 	s.heard = true
-	e, err := c.replica.Step(s.peer, x.frame.bytes, c.mesh.now())
+	e, err := c.replica.StepReady(s.peer, x.ready, c.mesh.now())
 	c.do(e)
 	if err != nil && c.sessions[s.peer] == s {
 		c.end(s.peer, true)

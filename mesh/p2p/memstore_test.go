@@ -55,7 +55,8 @@ type memStore struct {
 	imported int
 	batches  int // calls of Keep
 	keep     func(reconcile.Store) error
-	cut      int // a snapshot's reader fails after so many bytes; 0: never
+	cut      int  // a snapshot's reader fails after so many bytes; 0: never
+	plain    bool // it serves nobody: it makes no trees
 }
 
 type memInvite struct {
@@ -134,17 +135,8 @@ func (s *memStore) add(w state.Writer, e sigchain.Signed) {
 		s.logs[w] = l
 	}
 	l.entries = append(l.entries, e)
-	h := sigchain.Leaf(e).Hash()
-	for level := 0; ; level++ {
-		if level == len(l.levels) {
-			l.levels = append(l.levels, nil)
-		}
-		l.levels[level] = append(l.levels[level], h)
-		n := len(l.levels[level])
-		if n%2 == 1 {
-			break
-		}
-		h = merkle.NodeHash(l.levels[level][n-2], l.levels[level][n-1])
+	if !s.plain {
+		l.grow(sigchain.Leaf(e).Hash())
 	}
 	if w.Author != s.founder {
 		return
@@ -155,6 +147,21 @@ func (s *memStore) add(w state.Writer, e sigchain.Signed) {
 			check(s.t, err)
 			s.members[m.Author] = true
 		}
+	}
+}
+
+// grow adds a leaf to the tree.
+func (l *memLog) grow(h lattice.Hash) {
+	for level := 0; ; level++ {
+		if level == len(l.levels) {
+			l.levels = append(l.levels, nil)
+		}
+		l.levels[level] = append(l.levels[level], h)
+		n := len(l.levels[level])
+		if n%2 == 1 {
+			break
+		}
+		h = merkle.NodeHash(l.levels[level][n-2], l.levels[level][n-1])
 	}
 }
 

@@ -55,6 +55,7 @@ func (s *session) abort() {
 type inbound struct {
 	session *session
 	frame   frame
+	ready   reconcile.Ready
 	err     error // with no frame
 }
 
@@ -66,7 +67,7 @@ func (s *session) read(deliver func(inbound) bool) error {
 	if f := s.first; f.bytes != nil {
 		s.first = frame{}
 		s.in.Add(uint64(len(f.bytes)))
-		if !deliver(inbound{session: s, frame: f}) {
+		if !deliver(inbound{session: s, frame: f, ready: reconcile.Take(f.bytes)}) {
 			f.done()
 			return errClosing
 		}
@@ -76,13 +77,14 @@ func (s *session) read(deliver func(inbound) bool) error {
 		f, err := s.frames.next(wait)
 		switch {
 		case errors.Is(err, reconcile.ErrMessage): // the Replica counts it, and says why
-			deliver(inbound{session: s, frame: f})
+			deliver(inbound{session: s, frame: f, ready: reconcile.Take(f.bytes)})
 			return err
 		case err != nil:
 			return err
 		}
 		s.in.Add(uint64(len(f.bytes)))
-		if !deliver(inbound{session: s, frame: f}) {
+		// Hashing its entries is done here, for each peer by itself.
+		if !deliver(inbound{session: s, frame: f, ready: reconcile.Take(f.bytes)}) {
 			f.done()
 			return errClosing
 		}

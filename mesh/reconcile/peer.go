@@ -121,17 +121,22 @@ func fault(reason Reason, format string, args ...any) error {
 // Step takes a message of a peer, as it came. An error wraps ErrPeer: the peer is
 // disconnected here, and the connection must end after Effects.Send, which says why.
 func (r *Replica) Step(from lattice.NodeID, message []byte, nowMs int64) (Effects, error) {
+	return r.StepReady(from, Take(message), nowMs)
+}
+
+// StepReady is Step of a message that has been taken apart.
+func (r *Replica) StepReady(from lattice.NodeID, m Ready, nowMs int64) (Effects, error) {
 	r.now = nowMs
 	p := r.peer(from)
 	if p == nil {
 		return r.done(), fmt.Errorf("message of %s: %w", from.Short(), fault(NotAsked, "it is not connected"))
 	}
-	p.in += uint64(len(message))
-	m, err := Parse(message)
+	p.in += uint64(m.size)
+	err := m.err
 	if err != nil {
 		err = fault(BadMessage, "%v", err)
 	} else {
-		err = r.step(p, m, len(message))
+		err = r.step(p, m)
 	}
 	if err != nil {
 		reason := BadMessage
@@ -148,7 +153,8 @@ func (r *Replica) Step(from lattice.NodeID, message []byte, nowMs int64) (Effect
 // perMessage is what any message costs beside its bytes.
 const perMessage = 64
 
-func (r *Replica) step(p *peer, m Message, size int) error {
+func (r *Replica) step(p *peer, ready Ready) error {
+	m, size := ready.message, ready.size
 	switch m.Kind() {
 	case KindBlocks: // they cost credit
 	case KindFork: // rare, may be large, and is looked at once
@@ -176,7 +182,7 @@ func (r *Replica) step(p *peer, m Message, size int) error {
 	case Want:
 		return r.want(p, m)
 	case Blocks:
-		return r.blocks(p, m, size)
+		return r.blocks(p, m, ready)
 	case Fork:
 		r.forked(p, m)
 	case Statements:

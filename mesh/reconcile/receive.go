@@ -29,7 +29,8 @@ type checked struct {
 }
 
 // blocks takes entries of a log that was wanted.
-func (r *Replica) blocks(p *peer, m Blocks, size int) error {
+func (r *Replica) blocks(p *peer, m Blocks, ready Ready) error {
+	size := ready.size
 	if p.granted <= 0 {
 		return fault(TooMuch, "blocks without credit")
 	}
@@ -48,7 +49,7 @@ func (r *Replica) blocks(p *peer, m Blocks, size int) error {
 		r.shown(l, m)
 		return nil
 	}
-	good, sealed, err := r.verify(l, m)
+	good, sealed, err := r.verify(l, m, ready)
 	if len(good) > 0 {
 		l.chain, l.moved, p.heard = behind(l.chain, good), r.now, r.now
 		id := r.nextID()
@@ -99,41 +100,36 @@ func behind(c sigchain.Chain, all []sigchain.Signed) sigchain.Chain {
 // verify returns the entries of a message that come next in a log and are
 // authentic, and what is wrong with the one after them. sealed says that it was the
 // author's checkpoint that verified them.
-func (r *Replica) verify(l *log, m Blocks) (good []sigchain.Signed, sealed bool, wrong error) {
+func (r *Replica) verify(l *log, m Blocks, ready Ready) (good []sigchain.Signed, sealed bool, wrong error) {
 	chain, end := l.chain, r.end(l.writer)
-	parsed, known := make([]sigchain.Signed, 0, len(m.Entries)), 0
-	whole := true
-	for i, b := range m.Entries {
-		s, err := sigchain.Parse(b)
-		if err != nil {
-			wrong = err
-			break
-		}
-		if s.Home() != r.c.Store || s.Author != l.writer.Author || s.Incarnation != l.writer.Incarnation || s.Seq != m.After+1+uint64(i) {
-			wrong = fmt.Errorf("entry %d of %s: %w", s.Seq, s.Author.Short(), sigchain.ErrForeign)
+	all, known := ready.entries, 0
+	wrong = ready.wrong
+	for i := range all {
+		s := all[i]
+		if s.Home() != r.c.Store {
+			all, wrong = all[:i], fmt.Errorf("entry %d of %s: %w", s.Seq, s.Author.Short(), sigchain.ErrForeign)
 			break
 		}
 		if s.Seq > end { // beyond a fork that has come to light since it was wanted
-			whole = false
+			all, wrong = all[:i], nil
 			break
 		}
-		err = chain.Check(s)
-		parsed = append(parsed, s)
+		err := chain.Check(s)
 		if errors.Is(err, sigchain.ErrKnown) || errors.Is(err, sigchain.ErrOld) {
 			known++ // it came twice; such stand before all others
 			continue
 		}
 		if err != nil {
-			parsed, wrong = parsed[:len(parsed)-1], err
+			all, wrong = all[:i], err
 			break
 		}
-		chain = behind(chain, parsed)
+		chain = behind(chain, all[:i+1])
 	}
-	good = parsed[known:]
+	good = all[known:]
 	if len(good) == 0 {
 		return nil, false, wrong
 	}
-	if wrong == nil && whole && r.certified(l, m, parsed) {
+	if len(all) == len(m.Entries) && r.certified(l, m, ready.leaves) {
 		return good, true, nil
 	}
 	for i := range good {
@@ -145,9 +141,9 @@ func (r *Replica) verify(l *log, m Blocks) (good []sigchain.Signed, sealed bool,
 }
 
 // certified reports whether the author's checkpoint in a message commits to all of
-// its entries.
-func (r *Replica) certified(l *log, m Blocks, all []sigchain.Signed) bool {
-	if len(m.Note) == 0 {
+// its entries, of which these are the leaves.
+func (r *Replica) certified(l *log, m Blocks, leaves []lattice.Hash) bool {
+	if len(m.Note) == 0 || len(leaves) != len(m.Entries) {
 		return false
 	}
 	if l.signed.note != string(m.Note) {
@@ -162,8 +158,8 @@ func (r *Replica) certified(l *log, m Blocks, all []sigchain.Signed) bool {
 		return false
 	}
 	tree := merkle.NewAppender(left)
-	for i := range all {
-		tree.Append(nil, sigchain.Leaf(all[i]).Hash())
+	for _, leaf := range leaves {
+		tree.Append(nil, leaf)
 	}
 	return tree.Size() <= l.signed.size &&
 		merkle.VerifyConsistency(tree.Size(), l.signed.size, m.Proof, tree.Root(), l.signed.root) == nil
