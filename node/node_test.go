@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/http"
@@ -19,7 +20,13 @@ import (
 	"github.com/lattice-log/lattice/engine/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if arg := os.Getenv(childEnv); arg != "" { // the node that a test kills
+		fmt.Fprintln(os.Stderr, runChild(arg))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // local returns a configuration for a node of the test's own.
 func local(t *testing.T) Config {
