@@ -21,6 +21,9 @@ func (n *Node) serveAPI(t *tasks) error {
 		Stores: n.stores, Node: n.apiNode, Ready: n.reasons, Metrics: n,
 		Logger: n.log, Limits: limits,
 	}
+	if n.mesh != nil {
+		cfg.Mesh = n.mesh
+	}
 	socket, err := api.Handler(cfg)
 	if err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,10 +17,14 @@ import (
 	"github.com/lattice-log/lattice/storage/disk"
 )
 
-// newMesh binds the mesh's addresses: those of the setting mesh.listen, which is not
-// empty. Where that leaves the choice of the port, it gets the one that it had last.
-func newMesh(key identity.Key, setting, data string, limits p2p.Limits, log *slog.Logger) (*p2p.Mesh, error) {
-	listen, err := meshAddresses(setting)
+// newMesh binds the mesh's addresses, of which there is one. Where the setting leaves
+// the choice of the port, it gets the one that it had last.
+func newMesh(key identity.Key, cfg Mesh, data string, limits p2p.Limits, log *slog.Logger) (*p2p.Mesh, error) {
+	listen, err := meshAddresses(cfg.Listen)
+	if err != nil {
+		return nil, err
+	}
+	announce, err := meshAddresses(cfg.Announce)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +32,10 @@ func newMesh(key identity.Key, setting, data string, limits p2p.Limits, log *slo
 	if err != nil {
 		return nil, err
 	}
-	c := p2p.Config{Key: key, Listen: withPort(listen, kept), Book: book{filepath.Join(data, peersFile)}, Limits: limits, Logger: log}
+	c := p2p.Config{
+		Key: key, Listen: withPort(listen, kept), Announce: announce, MDNS: cfg.MDNS,
+		Book: book{filepath.Join(data, peersFile)}, Limits: limits, Logger: log,
+	}
 	m, err := p2p.New(c)
 	if kept > 0 && lattice.KindOf(err) == lattice.Unavailable {
 		log.Warn("the mesh's last port is taken, so it gets another: peers that this node cannot call do not find it", "port", kept)
@@ -39,34 +45,12 @@ func newMesh(key identity.Key, setting, data string, limits p2p.Limits, log *slo
 	if err != nil {
 		return nil, fmt.Errorf("mesh.listen: %w", err)
 	}
-	if err := keepPort(data, kept, m.Addresses()); err != nil {
-		return nil, errors.Join(err, m.Close())
+	if len(announce) == 0 {
+		if err := keepPort(data, kept, m.Addresses()); err != nil {
+			return nil, errors.Join(err, m.Close())
+		}
 	}
 	return m, nil
-}
-
-// meshAddresses reads the setting mesh.listen: multiaddresses, or IP:PORT for TCP,
-// with commas between them. Kind Invalid.
-func meshAddresses(setting string) ([]string, error) {
-	var out []string
-	for _, s := range strings.Split(setting, ",") {
-		if s = strings.TrimSpace(s); s == "" {
-			continue
-		}
-		if !strings.HasPrefix(s, "/") {
-			at, err := netip.ParseAddrPort(s)
-			if err != nil {
-				return nil, lattice.E(lattice.Invalid, fmt.Errorf("mesh.listen: %q: want IP:PORT, such as 0.0.0.0:7946, or a multiaddress", s))
-			}
-			version := "/ip4/"
-			if at.Addr().Is6() {
-				version = "/ip6/"
-			}
-			s = version + at.Addr().String() + "/tcp/" + strconv.Itoa(int(at.Port()))
-		}
-		out = append(out, s)
-	}
-	return out, nil
 }
 
 // portFile says which port the mesh got where its setting leaves the choice, so that

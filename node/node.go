@@ -50,6 +50,7 @@ type Node struct {
 	stores  *stores
 	kafka   *front // nil when the listener is off
 	redis   *front // likewise
+	mesh    *mesh  // likewise
 	metrics *prometheus.Registry
 
 	infoMu sync.Mutex
@@ -104,7 +105,7 @@ func Open(ctx context.Context, cfg Config, opts Options) (_ *Node, err error) {
 	if err := n.metrics.Register(newStoreMetrics(n.stores)); err != nil {
 		return nil, err
 	}
-	if err := n.wireFronts(); err != nil {
+	if err := errors.Join(n.wireFronts(), n.openMesh()); err != nil {
 		return nil, err
 	}
 	n.info = n.describe()
@@ -135,9 +136,13 @@ func (n *Node) buildKafka(st *store.Store, reg *prometheus.Registry) (server, fu
 
 func (n *Node) describe() Info {
 	i := n.stores.All()[0].Info()
+	p2p := []string{}
+	if n.mesh != nil {
+		p2p = append(p2p, n.mesh.Addresses()...)
+	}
 	return Info{
 		Node: i.Node.String(), Store: i.ID.String(), StoreName: i.Name, Kafka: address(n.lns.kafka), Redis: address(n.lns.redis), HTTP: address(n.lns.http),
-		P2P: []string{}, Socket: n.lns.socketPath, PID: processID(),
+		P2P: p2p, Socket: n.lns.socketPath, PID: processID(),
 	}
 }
 
@@ -194,6 +199,9 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.redis != nil {
 		fronts.run("redis", n.redis.run)
 	}
+	if n.mesh != nil {
+		fronts.run("mesh", n.mesh.Run)
+	}
 	err := n.serveAPI(fronts)
 	if err == nil {
 		err = n.tell()
@@ -201,7 +209,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if err == nil {
 		close(n.ready)
 		i := n.Info()
-		n.log.InfoContext(ctx, "serving", slog.String("kafka", i.Kafka), slog.String("redis", i.Redis), slog.String("http", i.HTTP), slog.String("socket", i.Socket))
+		n.log.InfoContext(ctx, "serving", slog.String("kafka", i.Kafka), slog.String("redis", i.Redis), slog.String("http", i.HTTP), slog.Any("mesh", i.P2P), slog.String("socket", i.Socket))
 		select {
 		case <-ctx.Done():
 		case <-engine.failed():
@@ -227,6 +235,9 @@ func (n *Node) Close() error {
 	}
 	var errs []error
 	n.lns.close()
+	if n.mesh != nil {
+		errs = append(errs, n.mesh.Close())
+	}
 	if n.stores != nil {
 		errs = append(errs, n.stores.close())
 	}

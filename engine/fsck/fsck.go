@@ -36,6 +36,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	lattice "github.com/lattice-log/lattice"
@@ -131,7 +132,7 @@ func CheckStore(fs disk.FS, dir string, o Options) (Report, error) {
 func (c *checker) listStores(names []string) ([]string, error) {
 	for _, name := range names {
 		switch name {
-		case "identity.key", "lock", "node.json", "api.sock", "stores", "shell_history":
+		case "identity.key", "lock", "node.json", "api.sock", "stores", "shell_history", "peers.json", "mesh.port":
 		default:
 			c.note(c.fs.PathJoin(c.root, name), "belongs to nothing", "")
 		}
@@ -153,10 +154,11 @@ func (c *checker) listStores(names []string) ([]string, error) {
 			continue
 		}
 		if id == "incoming" {
-			if len(c.list(path)) == 0 {
+			received := append(c.list(path), c.list(c.fs.PathJoin(path, "peers"))...)
+			if !slices.ContainsFunc(received, func(name string) bool { return strings.HasSuffix(name, ".part") }) {
 				continue
 			}
-			c.note(path, "unfinished import", "what was received of snapshots: lattice store import goes on, or remove it")
+			c.note(path, "unfinished import", "what was received of snapshots: whoever sent it goes on, or remove it")
 			continue
 		}
 		if id != "default" {

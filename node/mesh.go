@@ -1,0 +1,91 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/invite"
+	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/engine/keyval"
+	"github.com/lattice-log/lattice/engine/store"
+	"github.com/lattice-log/lattice/front/api"
+	"github.com/lattice-log/lattice/mesh/p2p"
+	"github.com/lattice-log/lattice/storage/disk"
+)
+
+// mesh is how this node reaches others: mesh/p2p with this node's stores. It
+// implements api.Mesh.
+type mesh struct {
+	*p2p.Mesh
+	stores *stores
+}
+
+// openMesh has every store take part in the mesh. Without an address it is off.
+func (n *Node) openMesh() error {
+	if n.cfg.Mesh.Listen == "" {
+		return nil
+	}
+	m, err := newMesh(n.stores.key, n.cfg.Mesh, n.cfg.Data, p2p.Limits{}, n.log)
+	if err != nil {
+		return err
+	}
+	n.mesh = &mesh{m, n.stores}
+	add := func(st *store.Store) error { return m.Add(newReplica(st, n.stores.gathered())) }
+	for _, st := range n.stores.All() {
+		if err := add(st); err != nil {
+			return err
+		}
+	}
+	n.stores.added = add
+	return n.metrics.Register(newMeshMetrics(n.mesh, n.stores))
+}
+
+// gathered is where snapshots of peers are gathered: beside those that come by the API.
+func (s *stores) gathered() keyval.Staging {
+	return keyval.Staging{FS: disk.OS(), Dir: filepath.Join(storesPath(s.cfg.Data), "incoming", "peers")}
+}
+
+// Join implements api.Mesh. The steps, and what a crash leaves:
+//
+//  1. The inviter makes this node a member, in an entry of its own. A crash after it:
+//     the same token is answered in the same way again.
+//  2. The store is made, of its genesis entry alone. A crash before that leaves
+//     nothing here.
+//  3. It is served, and takes part in the mesh, which brings the rest. A crash: the
+//     next start does that.
+//  4. It becomes the default. A crash before that leaves the one that was.
+func (m *mesh) Join(ctx context.Context, t invite.Token, makeDefault bool) (api.Joined, error) {
+	genesis, err := m.Mesh.Join(ctx, t)
+	if err != nil {
+		return api.Joined{}, err
+	}
+	e, err := sigchain.Parse(genesis)
+	if err != nil {
+		return api.Joined{}, fmt.Errorf("the store's first entry, as the inviter sent it: %w", err)
+	}
+	st, again, err := m.stores.join(ctx, e, t.Inviter)
+	if err == nil && makeDefault {
+		err = m.stores.Use(st)
+	}
+	return api.Joined{Store: st, Again: again}, err
+}
+
+// Peers implements api.Mesh.
+func (m *mesh) Peers(id lattice.StoreID) []api.Peer {
+	var out []api.Peer
+	for _, s := range m.Status().Stores {
+		if s.Store != id {
+			continue
+		}
+		for _, p := range s.Peers {
+			x := api.Peer{
+				Node: p.Node, Reachable: p.Reachable, Since: p.Since, RoundTrip: p.RoundTrip, Addresses: p.Addresses, Problem: p.Failed,
+				BytesIn: int64(p.In), BytesOut: int64(p.Out), Behind: int64(p.Behind), Ahead: int64(p.Ahead),
+			}
+			out = append(out, x)
+		}
+	}
+	return out
+}
