@@ -24,8 +24,8 @@ type App struct {
 }
 
 // TenantSchema returns the name of the schema that holds a fork's tables:
-// platform_app_fork, in lower case, with an underscore for what is no letter or digit.
-// An empty fork is the application's own.
+// platform_app_fork, in lower case, with one underscore for what is no letter or digit,
+// however much of it there is. An empty fork is the application's own.
 func (a *App) TenantSchema(fork string) string {
 	if fork == "" {
 		fork = a.Fork
@@ -39,16 +39,12 @@ func (a *App) TenantSchema(fork string) string {
 	return strings.Join(parts, "_")
 }
 
+// identifier leaves letters and digits. It never has two underscores side by side: those
+// stand between schema and table where a database has no schemas.
 func identifier(s string) string {
-	return strings.Trim(strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'A' && r <= 'Z':
-			return r + 'a' - 'A'
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
-			return r
-		}
-		return '_'
-	}, s), "_")
+	return strings.Join(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9')
+	}), "_")
 }
 
 // ProjectionsOf returns the projections that an event changes, in order of their names.

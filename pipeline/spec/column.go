@@ -238,7 +238,7 @@ func timestamp(v any) (any, error) {
 }
 
 // Read returns what a database answered as the column holds it: drivers have several
-// Go types for one.
+// Go types for one, and several texts.
 func (c Column) Read(v any) (any, error) {
 	switch x := v.(type) {
 	case nil:
@@ -261,17 +261,38 @@ func (c Column) Read(v any) (any, error) {
 	n, isInt := v.(int64)
 	switch {
 	case c.Type == JSON && isText:
-		return s, nil
+		return c.readJSON(s)
 	case c.Type == Boolean && isInt: // SQLite has no booleans
 		return n != 0, nil
 	case c.Type == Timestamp && isText:
-		for _, layout := range []string{"2006-01-02 15:04:05.999999999-07:00", "2006-01-02 15:04:05.999999999"} {
+		for _, layout := range []string{"2006-01-02 15:04:05.999999999Z07", "2006-01-02 15:04:05.999999999Z07:00", "2006-01-02 15:04:05.999999999"} {
 			if t, err := time.Parse(layout, s); err == nil {
 				return t.UTC().Truncate(time.Microsecond), nil
 			}
 		}
 	}
 	return c.Convert(v)
+}
+
+// readJSON writes JSON text as Convert does: a database may have put its members in
+// another order, and spaces between them.
+func (c Column) readJSON(s string) (any, error) {
+	d := json.NewDecoder(strings.NewReader(s))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, fmt.Errorf("column %s: %w", c.Name, err)
+	}
+	return jsonText(v)
+}
+
+// Argument returns a column's value as an argument of a statement: a time is text of one
+// width in UTC, so that it sorts where a database has no type for it.
+func (c Column) Argument(v any) any {
+	if t, ok := v.(time.Time); ok {
+		return t.UTC().Format("2006-01-02T15:04:05.000000Z")
+	}
+	return v
 }
 
 // JSONValue returns a column's value as JSON has it, for patches: a time as RFC 3339,

@@ -221,6 +221,9 @@ func (c *checker) root(name string, tree *node, files []string) []string {
 	if c.app.Fork == "" {
 		c.app.Fork = "main"
 	}
+	if schema := c.app.TenantSchema(""); len(schema) > 63 {
+		c.fail(b.n.Pos, "the tenant schema %s has %d bytes, more than 63: shorten platform, app or fork", schema, len(schema))
+	}
 	if len(c.app.Version) > 100 {
 		c.fail(b.has("ir_version").Pos, "ir_version: more than 100 bytes")
 	}
