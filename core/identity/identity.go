@@ -36,6 +36,7 @@
 package identity
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"encoding/base64"
 	"errors"
@@ -118,6 +119,14 @@ func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, k.String()) 
 // Sign signs domain || msg.
 func (k Key) Sign(domain Domain, msg []byte) Signature {
 	return Signature(ed25519.Sign(k.private, message(domain, msg)))
+}
+
+// SignWhole is Sign for whole, which begins with domain.
+func (k Key) SignWhole(domain Domain, whole []byte) Signature {
+	if !bytes.HasPrefix(whole, []byte(domain)) {
+		panic(lattice.E(lattice.Internal, fmt.Errorf("identity: what is signed does not begin with its domain %q", domain)))
+	}
+	return Signature(ed25519.Sign(k.private, whole))
 }
 
 // Verify reports whether sig is author's signature over domain || msg. See the

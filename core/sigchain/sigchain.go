@@ -207,9 +207,10 @@ func Sign(key identity.Key, e Entry) (Signed, error) {
 	if size > MaxSize {
 		return Signed{}, fmt.Errorf("sign: %w: %d", ErrTooLarge, size)
 	}
-	b := e.appendTo(make([]byte, 0, size))
-	sig := key.Sign(identity.DomainEntry, b)
-	s, err := Parse(append(b, sig[:]...))
+	const domain = identity.DomainEntry // in front, so that nothing is copied to be signed
+	whole := e.appendTo(append(make([]byte, 0, len(domain)+size), domain...))
+	sig := key.SignWhole(domain, whole)
+	s, err := Parse(append(whole, sig[:]...)[len(domain):])
 	if err != nil {
 		return Signed{}, fmt.Errorf("sign: %w", err)
 	}
