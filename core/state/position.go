@@ -29,7 +29,7 @@ type Tag [8]byte
 // another writer. An empty lo is the beginning, an empty hi the end. lo must be
 // less than hi.
 func Between(lo, hi []byte, tag Tag) []byte {
-	var out []byte
+	out := make([]byte, 0, max(len(lo), len(hi), pairSize))
 	first, endless := true, len(hi) == 0
 	for {
 		l, lt := pairAt(lo)

@@ -23,6 +23,11 @@ func (r Row) Resolve() []Candidate {
 		h := r[0]
 		return []Candidate{{Order: h.Order(), Value: h.Payload.Bytes, Heads: []Dot{h.Dot}, Base: h.Dot, From: integer(h.Payload.Bytes)}}
 	}
+	if len(r) == 1 { // a counter that one writer added to, and nobody set
+		h, s := r[0], r[0].Payload.Sum
+		total := AddSaturating(s.From, s.Count)
+		return []Candidate{{Order: h.Order(), Value: strconv.AppendInt(nil, total, 10), Heads: []Dot{h.Dot}, Base: s.Base, From: s.From}}
+	}
 	sums := map[Dot]*Candidate{}
 	var out []Candidate
 	for _, h := range r {

@@ -25,11 +25,12 @@ func (m *Map) Push(key []byte, left bool, values ...[]byte) (int64, error) {
 			return 0, err
 		}
 	}
+	tag := m.tag()
 	for _, value := range values {
 		if left {
-			end = state.Between(nil, end, m.tag())
+			end = state.Between(nil, end, tag)
 		} else {
-			end = state.Between(end, nil, m.tag())
+			end = state.Between(end, nil, tag)
 		}
 		if err := m.put(v, state.Element, end, state.Payload{Bytes: value}, nil); err != nil {
 			return 0, err
@@ -40,7 +41,10 @@ func (m *Map) Push(key []byte, left bool, values ...[]byte) (int64, error) {
 
 func (m *Map) tag() state.Tag {
 	w := m.rows.Writer()
-	sum := sha256.Sum256(binary.BigEndian.AppendUint64(slices.Clone(w.Author[:]), w.Incarnation))
+	var named [len(w.Author) + 8]byte
+	copy(named[:], w.Author[:])
+	binary.BigEndian.PutUint64(named[len(w.Author):], w.Incarnation)
+	sum := sha256.Sum256(named[:])
 	return state.Tag(sum[:8])
 }
 

@@ -50,10 +50,14 @@ var kindOf = [...]state.Kind{String: state.Register, Hash: state.Field, Set: sta
 type Map struct {
 	rows Rows
 	name string
+	dots []state.Dot // scratch
 }
 
 // In returns the map of that name.
-func In(r Rows, name string) *Map { return &Map{r, name} }
+func In(r Rows, name string) *Map { return &Map{rows: r, name: name} }
+
+// Become makes m the map of that name, of another transaction maybe.
+func (m *Map) Become(r Rows, name string) { m.rows, m.name = r, name }
 
 // Name returns the map's name.
 func (m *Map) Name() string { return m.name }
@@ -229,6 +233,10 @@ func (m *Map) settle(key []byte) error {
 
 // put writes a head that replaces row r.
 func (m *Map) put(v view, k state.Kind, sub []byte, p state.Payload, r state.Row) error {
-	_, err := m.rows.Put(m.at(v.key, k, sub), p, r.Dots(), v.under())
+	m.dots = m.dots[:0]
+	for i := range r {
+		m.dots = append(m.dots, r[i].Dot)
+	}
+	_, err := m.rows.Put(m.at(v.key, k, sub), p, m.dots, v.under())
 	return err
 }

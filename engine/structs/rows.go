@@ -50,7 +50,8 @@ type Rows interface {
 	// Len returns the number of keys stored in a map, expired ones included.
 	Len(m string) (int64, error)
 
-	// Put makes a head and returns its dot. supersedes must be ascending.
+	// Put makes a head and returns its dot. supersedes must be ascending; neither it
+	// nor what the address and payload hold is kept.
 	Put(a state.Address, p state.Payload, supersedes []state.Dot, under state.Dot) (state.Dot, error)
 	// End ends what cites cover in a scope; see state.End for which fields of a count.
 	End(a state.Address, s state.Scope, cites state.Cites) error

@@ -24,6 +24,7 @@ type call struct {
 	now    time.Time    // when the command began
 	fx     *effects
 	inExec bool // as part of EXEC: nothing blocks
+	own    structs.Map
 }
 
 // effects are what a transaction means to others, once it is certain that it
@@ -56,7 +57,10 @@ type dbKey struct {
 var mapNames = [Databases]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"}
 
 // m returns the database's map in the transaction.
-func (x *call) m() *structs.Map { return x.in(x.db) }
+func (x *call) m() *structs.Map {
+	x.own.Become(x.rows, mapNames[x.db])
+	return &x.own
+}
 
 // in returns a database's map in the transaction.
 func (x *call) in(db int) *structs.Map { return structs.In(x.rows, mapNames[db]) }

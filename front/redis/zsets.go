@@ -58,6 +58,9 @@ type zaddOptions struct{ nx, xx, gt, lt, ch, incr bool }
 // read returns where the pairs begin.
 func (o *zaddOptions) read(x *call) (at int, err error) {
 	for at = 2; at < len(x.args); at++ {
+		if a := x.args[at]; len(a) > 0 && a[0] < 'A' { // a score, nearly always
+			return at, o.check(len(x.args) - at)
+		}
 		switch lower(x.args[at]) {
 		case "nx":
 			o.nx = true
@@ -134,7 +137,11 @@ func (x *call) zaddOne(o zaddOptions, key, member []byte, score float64) (is flo
 
 // zadd is ZADD and ZINCRBY behind their options.
 func (x *call) zadd(o zaddOptions, pairs [][]byte) error {
-	scores := make([]float64, len(pairs)/2)
+	var few [4]float64
+	scores := few[:min(len(pairs)/2, len(few))]
+	if len(pairs)/2 > len(few) {
+		scores = make([]float64, len(pairs)/2)
+	}
 	for i := range scores {
 		var ok bool
 		if scores[i], ok = structs.Float(pairs[2*i]); !ok {
