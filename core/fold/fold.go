@@ -190,6 +190,18 @@ func New(c Config) (*Machine, error) {
 // Offer takes an entry whose signature was checked. Refusals wrap ErrForeign,
 // sigchain.ErrTooLarge or ErrFull, and change nothing.
 func (m *Machine) Offer(s sigchain.Signed, nowMs int64) (Effects, error) {
+	return m.offer(s, nowMs, operations{})
+}
+
+// OfferOwn is Offer for an entry that the caller has just made, whose operations
+// are all of state, and which names as parents all that Parents said: what Offer
+// would check of its operations holds because of how they were made. They are not
+// looked at, and do not come out.
+func (m *Machine) OfferOwn(s sigchain.Signed, nowMs int64) (Effects, error) {
+	return m.offer(s, nowMs, operations{needs: roster.Writer, state: []state.Op{}})
+}
+
+func (m *Machine) offer(s sigchain.Signed, nowMs int64, ops operations) (Effects, error) {
 	switch {
 	case m.failed != nil:
 		return Effects{}, m.failed
@@ -216,9 +228,12 @@ func (m *Machine) Offer(s sigchain.Signed, nowMs int64) (Effects, error) {
 		m.fork(a, at)
 		return m.finish(Dropped, &Fork{s, id})
 	}
-	m.offered = waiter{entry: s, at: at}
+	m.offered = waiter{entry: s, at: at, ops: ops}
 	if !m.ready(&m.offered) {
 		w := m.offered
+		if ops.state != nil {
+			w.ops = operations{} // when its time comes it is judged like any other
+		}
 		if err := m.wait(&w); err != nil {
 			return Effects{}, err
 		}

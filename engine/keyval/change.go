@@ -77,15 +77,16 @@ func (t *table) put(e *entry, k state.Kind, name []byte, h state.Head, supersede
 	old := e.size()
 	switch {
 	case s == nil && e.lone(supersedes): // nearly always
-		x := &struct {
-			row  [1]state.Head
-			seen [1]state.Cite
-		}{[1]state.Head{h}, [1]state.Cite{state.CiteOf(h.Dot)}}
-		e.register, e.seen, e.counts[k] = x.row[:], x.seen[:], 1
+		e.register, e.seen = loneRegister(h)
+		e.counts[k] = 1
 	case s == nil:
+		h.Payload.Bytes = keep(h.Payload.Bytes)
 		e.register = e.register.Put(h, supersedes)
 		e.counts[k] = 1
+	case ended(s.row, supersedes): // nearly always
+		t.setRow(s, loneRow(h))
 	default:
+		h.Payload.Bytes = keep(h.Payload.Bytes)
 		t.setRow(s, s.row.Put(h, supersedes))
 	}
 	if !under.IsZero() {
@@ -105,12 +106,56 @@ func (e *entry) lone(supersedes []state.Dot) bool {
 			return false
 		}
 	}
-	for i := range e.register {
-		if !slices.Contains(supersedes, e.register[i].Dot) {
+	return ended(e.register, supersedes)
+}
+
+// ended reports whether a put that names supersedes leaves nothing of a row.
+func ended(r state.Row, supersedes []state.Dot) bool {
+	for i := range r {
+		if !slices.Contains(supersedes, r[i].Dot) {
 			return false
 		}
 	}
 	return true
+}
+
+// smallValue is how long a value is at most that stands in one piece of memory with
+// its head.
+const smallValue = 16
+
+// keep copies a value that a row is to hold: it must not keep a whole entry, or
+// what a client sent.
+func keep(b []byte) []byte { return append([]byte(nil), b...) }
+
+// keepIn is keep, into room if it fits there.
+func keepIn(room, b []byte) []byte {
+	if n := len(b); n > 0 && n <= len(room) {
+		return room[:copy(room, b):n]
+	}
+	return keep(b)
+}
+
+// loneRow makes a row of one head.
+func loneRow(h state.Head) state.Row {
+	x := &struct {
+		row  [1]state.Head
+		room [smallValue]byte
+	}{}
+	h.Payload.Bytes = keepIn(x.room[:], h.Payload.Bytes)
+	x.row[0] = h
+	return x.row[:]
+}
+
+// loneRegister is loneRow for a key that holds nothing else, with what to cite.
+func loneRegister(h state.Head) (state.Row, state.Cites) {
+	x := &struct {
+		row  [1]state.Head
+		seen [1]state.Cite
+		room [smallValue]byte
+	}{}
+	h.Payload.Bytes = keepIn(x.room[:], h.Payload.Bytes)
+	x.row[0], x.seen[0] = h, state.CiteOf(h.Dot)
+	return x.row[:], x.seen[:]
 }
 
 // end ends what op covers.
@@ -221,6 +266,9 @@ func (t *table) wipe(e *entry, k state.Kind) {
 	}
 	e.subs[k] = fresh
 	e.counts[k] = 0
+	if k == state.Element {
+		e.ends = nil
+	}
 }
 
 // setRow replaces a row with a sub.
@@ -229,12 +277,17 @@ func (t *table) setRow(s *sub, r state.Row) {
 	if t.undo != nil {
 		t.undo.subs = append(t.undo.subs, savedSub{s, s.row, s.dirty})
 	}
-	if len(s.row) == 0 && len(r) > 0 {
-		e.counts[s.kind]++
-	} else if len(s.row) > 0 && len(r) == 0 {
-		e.counts[s.kind]--
+	if was, is := len(s.row) > 0, len(r) > 0; was != is {
+		if s.kind == state.Element {
+			t.element(e, s.name, is)
+		}
+		if is {
+			e.counts[s.kind]++
+		} else {
+			e.counts[s.kind]--
+		}
 	}
-	before, was := s.size(), s.listing()
+	before := s.size()
 	s.row = r
 	t.grew(e, s.size()-before)
 	if s.dirty != t.round {
@@ -242,46 +295,8 @@ func (t *table) setRow(s *sub, r state.Row) {
 		t.dirty = append(t.dirty, item{e, s})
 		before = 0
 	}
-	t.relist(s, was)
+	t.relist(s)
 	t.bytes += s.size() - before
-}
-
-// listing says how a row stands among those that the fold database may not hold.
-type listing struct {
-	here   bool // a dirty row that is present
-	scored bool // likewise, with a score
-	score  state.Score
-}
-
-func (s *sub) listing() (l listing) {
-	if l.here = s.dirty != 0 && len(s.row) > 0; l.here {
-		l.score, l.scored = scoreOf(s.kind, s.row)
-	}
-	return l
-}
-
-// relist puts a row where it belongs among the rows that scans find in the table;
-// was is how it stood before.
-func (t *table) relist(s *sub, was listing) {
-	if t.bulk {
-		return
-	}
-	is := s.listing()
-	if is == was || !s.attached() {
-		return
-	}
-	r := s.e.subs[s.kind]
-	if is.here && !was.here {
-		r.created.set(s.name, s)
-	} else if was.here && !is.here {
-		r.created.remove(s.name)
-	}
-	if was.scored {
-		r.scores.remove(scoreKey(was.score, s.name))
-	}
-	if is.scored {
-		r.scores.set(scoreKey(is.score, s.name), s)
-	}
 }
 
 // save notes what e is, before the first change by a transaction.
@@ -310,19 +325,20 @@ func (t *table) touch(e *entry, d state.Dot, old int64, group uint64) {
 	} else if !d.IsZero() {
 		e.seen = e.seen.Raise(d)
 	}
-	t.present(e)
 	e.version = t.version.Add(1)
 	e.group = group
-	t.grew(e, e.size()-old)
+	size := e.size()
+	t.grew(e, size-old)
 	if e.dirty != t.round {
 		e.dirty = t.round
 		t.dirty = append(t.dirty, item{e: e})
 		old = 0
 	}
-	t.bytes += e.size() - old
+	t.bytes += size - old
+	t.present(e)
 }
 
-// present keeps a map's length, and the order of its new keys, in step with e.
+// present keeps a map's length, and its list of new keys, in step with e.
 func (t *table) present(e *entry) {
 	is := !e.absent()
 	if is == e.counted {
@@ -335,15 +351,8 @@ func (t *table) present(e *entry) {
 		e.m.len--
 	}
 	e.m.dirty = t.round
-	if t.bulk {
-		return
-	}
 	// Also when the fold database holds it: a round under way may delete it there.
-	if is {
-		e.m.created.set(e.name, e)
-	} else {
-		e.m.created.remove(e.name)
-	}
+	t.relistKey(e)
 }
 
 func (t *table) grew(e *entry, n int64) { t.weigh(e.shard, n) }
@@ -371,18 +380,19 @@ func (t *table) rollback() {
 			}
 		}
 		e.keyState, e.group, e.dirty = x.k, x.group, x.dirty
+		e.ends = nil                 // they are found again
 		e.version = t.version.Add(1) // somebody may have seen the other one
 		t.present(e)
 		if e.dirty == 0 {
-			e.m.created.remove(e.name)
+			t.relistKey(e)
 		}
 		t.grew(e, e.size()-before)
 	}
 	for i := len(u.subs) - 1; i >= 0; i-- {
 		x := u.subs[i]
-		before, was := x.s.size(), x.s.listing()
+		before := x.s.size()
 		x.s.row, x.s.dirty = x.row, x.dirty
-		t.relist(x.s, was)
+		t.relist(x.s)
 		t.grew(x.s.e, x.s.size()-before)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/engine/authorlog"
 	"github.com/lattice-log/lattice/engine/signedlog"
+	"github.com/lattice-log/lattice/internal/invariant"
 )
 
 const (
@@ -30,6 +31,8 @@ const (
 	sayEvery = 5 * time.Second
 	// maxQueue bounds the groups that wait for the one being written.
 	maxQueue = 8
+	// spareOps is how many operations a group has at most whose memory the next one uses.
+	spareOps = 4096
 	// retryEvery is how often a sync that failed is tried again.
 	retryEvery = 500 * time.Millisecond
 )
@@ -43,6 +46,7 @@ type group struct {
 	ops     []sigchain.Op
 	bytes   int      // of ops in the entry
 	told    [][2]int // which of ops listeners hear of: ranges, half open
+	foreign bool     // some of ops are not of state
 
 	entry sigchain.Signed // set by the committer
 
@@ -70,13 +74,26 @@ func (db *DB) View(f func(*Tx) error) (Ticket, error) {
 // effects are seen by later transactions at once, under a ticket of theirs.
 //
 // Errors of Kind Storage mean that nothing can be written now.
-func (db *DB) Update(f func(*Tx) error) (Ticket, error) { return db.update(f, false) }
+func (db *DB) Update(f func(*Tx) error) (Ticket, error) { return db.update(f, false, true) }
 
 // UpdateQuietly is Update for a front end that tells its own clients of what it
 // wrote: listeners do not hear of it.
-func (db *DB) UpdateQuietly(f func(*Tx) error) (Ticket, error) { return db.update(f, true) }
+func (db *DB) UpdateQuietly(f func(*Tx) error) (Ticket, error) { return db.update(f, true, true) }
 
-func (db *DB) update(f func(*Tx) error, quiet bool) (Ticket, error) {
+// UpdateNow is UpdateQuietly for who brings the writes of many, and would wait for
+// the ticket next. Where a decision takes no sync, it is made here: that saves a
+// change of goroutines.
+func (db *DB) UpdateNow(f func(*Tx) error) (Ticket, error) {
+	if db.o.Durability == signedlog.Fsync {
+		return db.UpdateQuietly(f)
+	}
+	t, err := db.update(f, true, false)
+	for !t.decided() && db.commitNext(false) {
+	}
+	return t, err
+}
+
+func (db *DB) update(f func(*Tx) error, quiet, kick bool) (Ticket, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if err := db.admit(); err != nil {
@@ -111,7 +128,9 @@ func (db *DB) update(f func(*Tx) error, quiet bool) (Ticket, error) {
 		db.building.tell(tx.ops)
 	}
 	db.writes.Add(1)
-	db.kick()
+	if kick {
+		db.kick()
+	}
 	return Ticket{db.building}, nil
 }
 
@@ -170,7 +189,8 @@ func (db *DB) openGroup() error {
 	db.lastTime = t
 	db.lastGroup++
 	db.nextSeq++
-	db.building = &group{id: db.lastGroup, seq: db.nextSeq, time: t, parents: parents, done: make(chan struct{})}
+	db.building = &group{id: db.lastGroup, seq: db.nextSeq, time: t, parents: parents, ops: db.spare, done: make(chan struct{})}
+	db.spare = nil
 	return nil
 }
 
@@ -209,10 +229,7 @@ func (db *DB) Run(ctx context.Context) error {
 	}()
 	for stopping := false; ; {
 		db.company()
-		g := db.take(stopping)
-		if g != nil {
-			db.commit(g)
-			db.tellFollowers()
+		if db.commitNext(stopping) {
 			if l := db.logs.get(db.own); l != nil && db.o.Durability == signedlog.Fsync {
 				l.Prepare() // whoever waited has been answered
 			}
@@ -262,6 +279,20 @@ func (db *DB) company() {
 	}
 }
 
+// commitNext commits the next group, and reports whether there was one.
+func (db *DB) commitNext(stopping bool) bool {
+	db.committing.Lock()
+	g := db.take(stopping)
+	if g != nil {
+		db.commit(g)
+	}
+	db.committing.Unlock()
+	if g != nil {
+		db.tellFollowers()
+	}
+	return g != nil
+}
+
 // take returns the next group to commit, nil when there is none. What a failed
 // sync left behind is tried first.
 func (db *DB) take(stopping bool) *group {
@@ -270,6 +301,9 @@ func (db *DB) take(stopping bool) *group {
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
+	if db.stopped {
+		return nil
+	}
 	db.releaseHeld()
 	switch {
 	case len(db.queue) > 0:
@@ -307,6 +341,10 @@ func (db *DB) commit(g *group) {
 		return
 	}
 	db.writing = nil
+	if clear(g.ops); cap(g.ops) <= spareOps { // the entry has them
+		db.spare = g.ops[:0]
+	}
+	g.ops = nil
 	db.decided = g.id
 	db.changing = db.changing || db.machine.Stale()
 	close(g.done)
@@ -316,7 +354,11 @@ func (db *DB) commit(g *group) {
 // enter lets the fold machine know of an entry of ours, whose effects the table
 // has. An error means that it has none, after all.
 func (db *DB) enter(g *group) error {
-	eff, err := db.machine.Offer(g.entry, db.nowMs())
+	offer := db.machine.OfferOwn
+	if g.foreign || len(g.told) > 0 || len(db.watchers) > 0 || invariant.Enabled {
+		offer = db.machine.Offer // somebody wants the operations, or they are more than state's
+	}
+	eff, err := offer(g.entry, db.nowMs())
 	if err != nil {
 		return err
 	}

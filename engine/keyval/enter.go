@@ -56,6 +56,7 @@ func (db *DB) enqueueAlone(ops []sigchain.Op) (*group, error) {
 	for _, op := range ops {
 		g.ops, g.bytes = append(g.ops, op), g.bytes+opOverhead+len(op.Body)
 	}
+	g.foreign = true
 	db.queue = append(db.queue, g)
 	db.building = nil
 	db.kick()

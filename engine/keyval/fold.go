@@ -201,8 +201,6 @@ func (db *DB) apply(f fold.Folded) error {
 					continue
 				}
 			}
-			// The row keeps it, and must not keep the whole entry.
-			op.Payload.Bytes = append([]byte(nil), op.Payload.Bytes...)
 		}
 		if err := db.t.apply(op, d, e.Time, 0); err != nil {
 			return err

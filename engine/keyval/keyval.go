@@ -11,7 +11,8 @@
 //  1. Update runs the caller's function, alone. Each operation gets its dot, goes
 //     into the group being built, and changes the table in memory, which every
 //     later transaction sees. A crash leaves nothing of it.
-//  2. The committer (Run) takes the group and lets the next one build. It signs
+//  2. The committer (Run; or UpdateNow, where step 3 takes no sync) takes the group
+//     and lets the next one build. It signs
 //     the group as one entry, whose parents are the folded tips of the other
 //     writers that have moved, and appends it to this incarnation's log, which the
 //     first entry makes. A crash may leave all of the entry or nothing.
@@ -150,6 +151,9 @@ type DB struct {
 	work    chan struct{} // something for the committer, capacity 1
 	rounds  chan *round   // capacity 1
 
+	// committing is held by who takes a group and commits it; taken before mu.
+	committing sync.Mutex
+
 	// mu is held shared by views, alone by updates and by whoever changes what is
 	// below. What the table says of itself is guarded by it too.
 	mu     sync.RWMutex
@@ -171,8 +175,9 @@ type DB struct {
 	lastTime  uint64        // greatest time of an entry folded or begun
 	building  *group        // takes updates
 	queue     []*group
-	bodies    []byte // memory for the bodies of the operations to come
-	writing   *group // the committer has it
+	bodies    []byte        // memory for the bodies of the operations to come
+	spare     []sigchain.Op // likewise for the operations of a group
+	writing   *group        // the committer has it
 
 	base     *base                   // what the state begins from; nil: nothing
 	incoming *incoming               // what is to take its place
@@ -189,7 +194,7 @@ type DB struct {
 	// replaying says that nothing is undecided and no round under way, so that
 	// rounds are written where the folding goes on.
 	replaying bool
-	replayed  round // its slices are used again by the rounds of a replay
+	replayed  round // its slices are used again by the next round
 	foldMs    int64 // the wall clock while logs are folded, now and then
 
 	wanted    []*request // who waits for the state as it is

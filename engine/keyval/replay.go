@@ -84,7 +84,7 @@ func (db *DB) replayRoundNow() error {
 	t.written(r)
 	clear(r.keys) // the table may forget what they name
 	clear(r.subs)
-	db.replayed.keys, db.replayed.subs = r.keys, r.subs
+	db.reuse(r)
 	if t.packedFull() {
 		t.packed.reset()
 	}
@@ -105,10 +105,10 @@ func (t *table) ordinary() {
 	}
 	t.bulk, t.absent, t.packed, t.packedMap, t.buf, t.payload = false, nil, nil, nil, nil, nil
 	for _, it := range t.dirty {
-		if s := it.s; s != nil {
-			t.relist(s, listing{})
-		} else if e := it.e; e.dirty != 0 && !e.absent() {
-			e.m.created.set(e.name, e)
+		if it.s != nil {
+			t.relist(it.s)
+		} else {
+			t.relistKey(it.e)
 		}
 	}
 }

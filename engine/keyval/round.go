@@ -92,8 +92,10 @@ func (db *DB) gather(g *group) {
 func (db *DB) takeRound(g *group) *round {
 	t := db.t
 	r := &round{n: t.round, group: g}
+	r.keys, r.subs = db.replayed.keys[:0], db.replayed.subs[:0]
+	db.replayed = round{}
 	if t.bulk {
-		r.keys, r.subs, r.packed = db.replayed.keys[:0], db.replayed.subs[:0], t.packed
+		r.packed = t.packed
 	}
 	for _, it := range t.dirty {
 		if s := it.s; s != nil {
@@ -161,6 +163,19 @@ func (db *DB) writeRounds() {
 		db.mu.Lock()
 		db.endRound(r, err)
 		db.mu.Unlock()
+		clear(r.keys) // the table may forget what they name
+		clear(r.subs)
+		db.mu.Lock()
+		db.reuse(r)
+		db.mu.Unlock()
+	}
+}
+
+// reuse has a later round use the memory of one that is written, and was cleared.
+// db.mu is held.
+func (db *DB) reuse(r *round) {
+	if cap(r.keys)+cap(r.subs) > cap(db.replayed.keys)+cap(db.replayed.subs) {
+		db.replayed.keys, db.replayed.subs = r.keys[:0], r.subs[:0]
 	}
 }
 
@@ -343,19 +358,27 @@ func (t *table) written(r *round) {
 			}
 		}
 		if e.dirty == 0 {
-			e.m.created.remove(e.name)
+			t.relistKey(e)
 		}
 	}
 	defer t.dropGone(r)
 	for _, x := range r.subs {
 		s := x.s
-		was := s.listing()
 		s.stored = len(x.row) > 0
 		s.score, s.scored = scoreOf(s.kind, x.row)
 		if s.dirty == r.n {
 			s.dirty = 0
 		}
-		t.relist(s, was)
+		t.relist(s)
+	}
+	for _, x := range r.subs {
+		if rows := x.s.e.subs[x.s.kind]; rows != nil && rows.swept != r.n {
+			rows.swept = r.n
+			rows.forgetWritten()
+		}
+	}
+	for _, x := range r.maps {
+		x.m.forgetWritten()
 	}
 }
 

@@ -107,7 +107,7 @@ func merge[V any](s *stored, c *cursor[V], yield func(name []byte, inTable *towe
 
 // scan yields the rows of a kind of a key; see structs.Rows. end stands for a
 // from behind everything, in reverse.
-func (t *table) scan(e *entry, k state.Kind, from []byte, reverse, shared bool, yield func(name []byte, r state.Row) bool) (err error) {
+func (t *table) scan(e *entry, k state.Kind, from []byte, reverse, shared bool, yield func(name []byte, r state.Row) bool) error {
 	if e.counts[k] == 0 {
 		return nil
 	}
@@ -121,14 +121,15 @@ func (t *table) scan(e *entry, k state.Kind, from []byte, reverse, shared bool, 
 		}
 		return nil
 	}
-	sh := e.shard
-	if shared {
-		sh.mu.RLock()
+	if k == state.Element && from == nil && !t.bulk {
+		return t.scanEnd(e, reverse, shared, yield)
 	}
-	rows := e.subs[k]
-	if shared {
-		sh.mu.RUnlock()
-	}
+	return t.walk(e, k, from, reverse, shared, yield)
+}
+
+// walk is scan, of rows with subs.
+func (t *table) walk(e *entry, k state.Kind, from []byte, reverse, shared bool, yield func(name []byte, r state.Row) bool) (err error) {
+	rows := t.scanned(e, k, shared)
 	var created *ordered[*sub]
 	var s stored
 	if rows != nil {
@@ -198,14 +199,7 @@ func (t *table) scores(e *entry, score state.Score, member []byte, reverse, shar
 	if e.counts[state.Scored] == 0 {
 		return nil
 	}
-	sh := e.shard
-	if shared {
-		sh.mu.RLock()
-	}
-	rows := e.subs[state.Scored]
-	if shared {
-		sh.mu.RUnlock()
-	}
+	rows := t.scanned(e, state.Scored, shared)
 	from, end := scoreKey(score, string(member)), false
 	if reverse && member == nil { // after all members of that score
 		if end = score+1 == 0; !end {
@@ -259,6 +253,7 @@ func (t *table) keys(m *mapInfo, from []byte, shared bool, yield func(key []byte
 			err = cerr
 		}
 	}()
+	t.scannedMap(m, shared)
 	c := m.created.cursor(string(from), false, false)
 	return merge(&s, &c, func(name []byte, n *tower[*entry]) (bool, error) {
 		if n != nil {

@@ -69,7 +69,8 @@ type mapInfo struct {
 	name    string
 	len     int64           // keys that are present
 	dirty   uint64          // round
-	created ordered[*entry] // present dirty keys that the fold database may not hold
+	created ordered[*entry] // present dirty keys that the fold database may not hold,
+	noted   []*entry        // less those that nobody scanned for yet; see listing.go
 }
 
 // keyState is what is known of a key without its rows that have subs. Its slices
@@ -90,6 +91,7 @@ type entry struct {
 	inner   string // see appendInner
 	name    string // the key's bytes, part of inner
 	subs    [state.Kinds]*subRows
+	ends    *ends // of a list
 	shard   *shard
 	slot    uint32 // of the shard's versions
 	at      uint32 // in the shard's ring
@@ -99,6 +101,8 @@ type entry struct {
 	taken   uint64 // last round that took it; 0: none yet
 	saved   uint64 // last undo that noted it
 	counted bool   // among its map's keys
+	listed  bool   // among its map's created,
+	noted   bool   // or to be
 	used    atomic.Bool
 	gone    bool // the table has forgotten it; for who holds DB.mu alone
 
@@ -113,8 +117,10 @@ type entry struct {
 type subRows struct {
 	rows    map[string]*sub
 	wiped   uint64         // round since which what the fold database holds of the kind is gone; 0: it counts
-	created ordered[*sub]  // dirty rows that are present
-	scores  *ordered[*sub] // those by scoreKey; for sorted sets
+	created ordered[*sub]  // dirty rows that are present,
+	scores  *ordered[*sub] // those by scoreKey; for sorted sets;
+	noted   []*sub         // less those that nobody scanned for yet; see listing.go
+	swept   uint64         // round after which noted was looked through
 }
 
 // sub is one row with a sub.
@@ -128,6 +134,9 @@ type sub struct {
 	dirty uint64 // as entry.dirty
 	taken uint64 // as entry.taken
 	used  atomic.Bool
+
+	listed listing // how it stands among created and scores
+	noted  bool    // it is to be put there
 
 	// What the fold database holds of it.
 	stored bool
@@ -289,7 +298,7 @@ func (t *table) findSub(e *entry, k state.Kind, name []byte, shared bool) (*sub,
 		return s, nil
 	}
 	s = &sub{e: e, kind: k, name: string(name)}
-	if e.stored && !wiped && e.counts[k] > 0 {
+	if e.stored && !wiped && e.counts[k] > 0 && (k != state.Element || !e.ends.lacks(name)) {
 		if err := t.loadSub(s); err != nil {
 			return nil, err
 		}
@@ -452,6 +461,12 @@ func (k *keyState) size() int64 {
 	return weigh(k.register) + weigh(k.expiry) + 56*int64(len(k.seen))
 }
 
-func (e *entry) size() int64 { return 320 + int64(len(e.inner)) + e.keyState.size() }
+func (e *entry) size() int64 {
+	n := 328 + int64(len(e.inner)) + e.keyState.size()
+	if e.ends != nil {
+		n += endsSize
+	}
+	return n
+}
 
-func (s *sub) size() int64 { return 160 + 2*int64(len(s.name)) + weigh(s.row) }
+func (s *sub) size() int64 { return 184 + 2*int64(len(s.name)) + weigh(s.row) }

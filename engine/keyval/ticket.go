@@ -27,6 +27,19 @@ func (t Ticket) Wait(ctx context.Context) error {
 	}
 }
 
+// decided reports whether Wait would not block.
+func (t Ticket) decided() bool {
+	if t.g == nil {
+		return true
+	}
+	select {
+	case <-t.g.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Done is closed when Wait would not block; nil when it never would have.
 func (t Ticket) Done() <-chan struct{} {
 	if t.g == nil {

@@ -18,12 +18,13 @@ type Tx struct {
 	shared bool // others are reading too; it cannot write
 	done   bool
 
-	group uint64 // the newest group whose effects it saw
-	wrote int    // operations
-	ops   int    // of the group when it began
-	bytes int    // likewise
-	inner []byte // scratch
-	last  *entry // that was looked at
+	group uint64   // the newest group whose effects it saw
+	wrote int      // operations
+	m     *mapInfo // the last one
+	ops   int      // of the group when it began
+	bytes int      // likewise
+	inner []byte   // scratch
+	last  *entry   // that was looked at
 	put   state.Put
 }
 
@@ -50,9 +51,12 @@ func (tx *Tx) entry(name string, key []byte) (*entry, error) {
 	if tx.done {
 		return nil, ErrEnded
 	}
-	m := tx.db.t.mapOf(name, false)
-	if m == nil {
-		return nil, nil
+	m := tx.m
+	if m == nil || m.name != name {
+		if m = tx.db.t.mapOf(name, false); m == nil {
+			return nil, nil
+		}
+		tx.m = m
 	}
 	e, err := tx.find(m, key)
 	if err == nil {
@@ -155,7 +159,6 @@ func (tx *Tx) Len(m string) (int64, error) {
 
 // Put makes a head and returns its dot; see structs.Rows.
 func (tx *Tx) Put(a state.Address, p state.Payload, supersedes []state.Dot, under state.Dot) (state.Dot, error) {
-	p.Bytes = append([]byte(nil), p.Bytes...) // the row keeps it
 	tx.put = state.Put{Address: a, Payload: p, Supersedes: supersedes, Under: under}
 	if tx.done || tx.shared {
 		return tx.add(sigchain.Op{}, nil)
@@ -230,9 +233,13 @@ func (tx *Tx) add(enc sigchain.Op, op state.Op) (state.Dot, error) {
 	}
 	d := state.Dot{Writer: db.own, Seq: g.seq, Index: uint32(len(g.ops))}
 	tx.wrote++
+	g.foreign = g.foreign || op == nil
 	if op != nil {
 		name, key := op.Target()
-		e, err := tx.find(db.t.mapOf(name, true), key)
+		if tx.m == nil || tx.m.name != name {
+			tx.m = db.t.mapOf(name, true)
+		}
+		e, err := tx.find(tx.m, key)
 		if err == nil {
 			err = db.t.change(e, op, d, g.time, g.id)
 		}
