@@ -74,7 +74,7 @@ func (c *conn) describe() string {
 	}
 	held, unread := c.inBytes.Load(), c.unread.Load()
 	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s age=%d idle=%d flags=%s db=%d sub=%d psub=%d ssub=%d multi=%d watch=%d qbuf=%d qbuf-free=%d obl=%d omem=%d tot-mem=%d cmd=%s user=default redir=-1 resp=%d lib-name=%s lib-ver=%s",
-		c.id, c.peer, c.nc.LocalAddr(), s.name, int64(now.Sub(c.since).Seconds()), (now.UnixMilli()-c.lastAt.Load())/1000, or(flags, "N"),
+		c.id, c.peer, c.local, s.name, int64(now.Sub(c.since).Seconds()), (now.UnixMilli()-c.lastAt.Load())/1000, or(flags, "N"),
 		s.db, s.subs, s.patterns, s.shard, s.multi, s.watching, unread, max(0, held-unread), c.outBytes.Load(), omem,
 		held+c.outBytes.Load()+int64(omem), last, version, s.libName, s.libVer)
 }
@@ -182,7 +182,7 @@ type killing struct {
 }
 
 func (k killing) means(c, me *conn) bool {
-	return (k.addr == "" || c.peer == k.addr) && (k.laddr == "" || c.nc.LocalAddr().String() == k.laddr) &&
+	return (k.addr == "" || c.peer == k.addr) && (k.laddr == "" || c.local.String() == k.laddr) &&
 		(k.typ == "" || c.clientType() == k.typ) && (k.id == 0 || c.id == k.id) && (c != me || !k.skipMe)
 }
 

@@ -37,9 +37,11 @@ const (
 // conn is one client's connection. run reads, executes and writes replies.
 type conn struct {
 	srv      *Server
-	nc       net.Conn
+	nc       net.Conn // changed under mu; none of use in a loop
+	home     *loop    // that it may join; nil: none
 	id       int64
 	peer     string // host:port
+	local    net.Addr
 	ip       netip.Addr
 	since    time.Time
 	ctx      context.Context // ends when the server stops for good
@@ -56,6 +58,8 @@ type conn struct {
 	ending     bool    // close once the replies are written
 	writeUntil time.Time
 	pending    undecided
+	loop       *loop // that serves it, instead of run; changed under mu
+	seat       seat
 
 	// last and the sizes are written by run for CLIENT LIST.
 	last      atomic.Pointer[command]
@@ -80,7 +84,7 @@ type conn struct {
 func newConn(s *Server, nc net.Conn, ctx context.Context, draining chan struct{}) *conn {
 	c := &conn{
 		srv: s, nc: nc, id: s.nextID.Add(1), ctx: ctx, draining: draining, since: s.cfg.Clock.Now(),
-		peer: nc.RemoteAddr().String(), wake: make(chan struct{}, 1),
+		peer: nc.RemoteAddr().String(), local: nc.LocalAddr(), wake: make(chan struct{}, 1),
 	}
 	if t, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
 		c.ip = t.AddrPort().Addr().Unmap()
@@ -97,9 +101,15 @@ func newConn(s *Server, nc net.Conn, ctx context.Context, draining chan struct{}
 	return c
 }
 
-// run serves the connection until it closes or drains.
+// run serves the connection until it closes or drains, or moves to a loop.
 func (c *conn) run() {
-	err := c.serve()
+	if err := c.serve(); !errors.Is(err, errMoved) {
+		c.part(err)
+	}
+}
+
+// part ends the connection.
+func (c *conn) part(err error) {
 	if c.waiting != nil && !c.srv.blocked.end(c.waiting) {
 		c.unblocked() // it was served: the reply is its
 	}
@@ -130,6 +140,12 @@ var errQuit = errors.New("quit")
 
 // serve executes what comes, in order.
 func (c *conn) serve() error {
+	if rest := c.seat.rest; len(rest) > 0 {
+		c.seat.rest = nil
+		if err := c.write(rest); err != nil {
+			return err
+		}
+	}
 	for {
 		if err := c.execute(); err != nil {
 			return err
@@ -141,6 +157,9 @@ func (c *conn) serve() error {
 				}
 			}
 			continue // with what was sent meanwhile
+		}
+		if c.seat.batches >= calmBatches && c.home.join(c) {
+			return errMoved
 		}
 		if err := c.fill(time.Time{}); err != nil {
 			return err
@@ -298,7 +317,11 @@ func (c *conn) nudge() {
 	c.nudged = true
 	c.nc.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // fails on a closed connection only
 	c.moved.Broadcast()
+	l := c.loop
 	c.mu.Unlock()
+	if l != nil {
+		l.call(c)
+	}
 	select {
 	case c.wake <- struct{}{}:
 	default:
@@ -310,8 +333,12 @@ func (c *conn) close() {
 	c.mu.Lock()
 	c.closed = true
 	c.moved.Broadcast()
+	nc, l := c.nc, c.loop
 	c.mu.Unlock()
-	c.nc.Close()
+	nc.Close()
+	if l != nil {
+		l.call(c)
+	}
 	select {
 	case c.wake <- struct{}{}:
 	default:

@@ -32,6 +32,12 @@ type past interface {
 	ParseToken(b []byte) (state.Frontier, error)
 }
 
+// hurries is a State that decides an update before it returns, where that takes
+// no sync.
+type hurries interface {
+	UpdateNow(fn func(structs.Rows) error) (Ticket, error)
+}
+
 // listens is a State that others write to as well, and that tells of it.
 type listens interface {
 	Listen(keyval.Listener)
@@ -47,6 +53,12 @@ func (e engine) View(f func(structs.Rows) error) (Ticket, error) {
 // Update implements State. The server tells its clients itself of what it writes.
 func (e engine) Update(f func(structs.Rows) error) (Ticket, error) {
 	t, err := e.DB.UpdateQuietly(func(tx *keyval.Tx) error { return f(tx) })
+	return ticketOf(t), err
+}
+
+// UpdateNow is Update for a loop.
+func (e engine) UpdateNow(f func(structs.Rows) error) (Ticket, error) {
+	t, err := e.DB.UpdateNow(func(tx *keyval.Tx) error { return f(tx) })
 	return ticketOf(t), err
 }
 

@@ -36,12 +36,18 @@ func testGenesis(t testing.TB) sigchain.Signed {
 // openEngine opens a store's state on a disk in memory, and runs it.
 func openEngine(t testing.TB) *keyval.DB {
 	t.Helper()
+	return openEngineOn(t, disk.NewMem(), "/store", signedlog.Fsync)
+}
+
+// openEngineOn is openEngine, elsewhere and at a level.
+func openEngineOn(t testing.TB, fs disk.FS, dir string, level signedlog.Durability) *keyval.DB {
+	t.Helper()
 	key, genesis := identity.FromSeed([32]byte{1}), testGenesis(t)
 	var mu sync.Mutex
 	var last uint64
 	committer := signedlog.NewCommitter()
 	db, err := keyval.Open(keyval.Options{
-		FS: disk.NewMem(), Dir: "/store", Genesis: genesis, Key: key, Incarnation: 2, Clock: tick.Real{},
+		FS: fs, Dir: dir, Durability: level, Genesis: genesis, Key: key, Incarnation: 2, Clock: tick.Real{},
 		Stamp: func() (uint64, error) {
 			mu.Lock()
 			defer mu.Unlock()

@@ -68,6 +68,7 @@ type undecided struct {
 func (c *conn) execute() error {
 	for {
 		err := c.cut()
+		c.observe()
 		n := len(c.batch.cmds)
 		for i := 0; i < n && !c.ending; {
 			i = c.step(i)

@@ -37,7 +37,7 @@ type queue struct {
 // shared: nobody changes it. A connection that does not take its messages is closed.
 func (c *conn) push(message []byte) {
 	c.mu.Lock()
-	if c.closed {
+	if c.closed || c.loop != nil { // in a loop it has unsubscribed from everything
 		c.mu.Unlock()
 		return
 	}
@@ -214,6 +214,9 @@ const writeStep = 1 << 20
 func (c *conn) write(p []byte) error {
 	c.srv.stats.bytesOut.Add(int64(len(p)))
 	c.srv.stats.writes.Add(1)
+	if c.loop != nil {
+		return c.seat.writeNow(p)
+	}
 	for len(p) > 0 {
 		// A deadline costs more than a small write: it is moved now and then.
 		if now := time.Now(); c.writeUntil.Sub(now) < c.srv.cfg.StallTimeout {

@@ -7,11 +7,13 @@
 //
 // # A connection
 //
-// One goroutine reads, executes and writes. What has arrived is cut into
-// commands; runs of commands that touch state share one transaction of the
-// store, so that a pipeline costs one lock and waits once until its writes are
-// durable; then its replies leave, in order. A reply never shows what is not yet
-// durable at the store's level.
+// A few loops serve all connections that ask for state and nothing else: each reads
+// what those that it serves have sent, and runs it in one transaction of the store, so that they
+// share a lock, an entry and its signature (loop.go). Whatever else a client asks for
+// is served by a goroutine of its connection, which reads, executes and writes: what
+// has arrived is cut into commands, and runs of those that touch state share one
+// transaction. Replies leave in order, and never show what is not yet durable at the
+// store's level.
 //
 // Nobody waits for another's socket: messages of pub/sub are queued at their
 // receiver and written by a goroutine that exists only while there are any. A client that

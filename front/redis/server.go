@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,7 +102,13 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer stop()
 	var conns sync.WaitGroup
 	draining := make(chan struct{})
-	drain := sync.OnceFunc(func() { close(draining) })
+	loops := s.loops(work, draining, conns.Go)
+	drain := sync.OnceFunc(func() {
+		close(draining)
+		for _, l := range loops {
+			l.wakeUp()
+		}
+	})
 	conns.Go(func() { s.outside.run(work, draining) })
 	unhook := context.AfterFunc(ctx, func() {
 		drain()
@@ -110,7 +117,13 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer unhook()
 	err := s.accept(ctx, ln, func(nc net.Conn) {
 		c := newConn(s, nc, work, draining)
-		if s.admit(c) {
+		if !s.admit(c) {
+			return
+		}
+		if len(loops) > 0 {
+			c.home = loops[int(c.id)%len(loops)]
+		}
+		if !c.home.join(c) {
 			conns.Go(c.run)
 		}
 	})
@@ -135,6 +148,23 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer late.Stop()
 	conns.Wait()
 	return nil
+}
+
+// maxLoops bounds the loops of a listener.
+const maxLoops = 8
+
+// loops starts those of a listener: one for two processors, since the other one is
+// needed by whoever signs, writes and collects.
+func (s *Server) loops(ctx context.Context, draining chan struct{}, spawn func(func())) (all []*loop) {
+	for range min(max(runtime.GOMAXPROCS(0)/2, 1), maxLoops) {
+		l := newLoop(s, ctx, draining, spawn)
+		if l == nil {
+			break
+		}
+		all = append(all, l)
+		spawn(l.run)
+	}
+	return all
 }
 
 // accept hands connections to start until the listener fails for good.

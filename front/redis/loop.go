@@ -1,0 +1,510 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lattice-log/lattice/engine/structs"
+)
+
+// A loop serves connections that ask for state and nothing else, many at a time: it
+// reads what all of them have sent, runs it in one transaction, or in two, one of
+// which only reads, and writes their replies. So a lock, an entry and its signature
+// are shared by all who have something to do, and nobody is put to sleep and woken
+// for each command.
+//
+// A connection is in the loop while all that it sends is short commands on state.
+// For whatever else there is it gets a goroutine of its own (conn.run) and the loop
+// forgets it: a command of another kind, one that is larger than the buffer, a
+// mistake, a peer that does not take its replies, TLS, a limit on idle time. It comes back after
+// calmBatches of commands on state.
+//
+// What is not decided yet is waited for outside of the loop where that takes a
+// sync; where it takes only a write to a file, the loop waits: nothing would be won.
+type loop struct {
+	srv      *Server
+	ctx      context.Context // ends when the server stops for good
+	draining chan struct{}   // closed when no more commands are executed
+	spawn    func(func())    // runs something that the server waits for
+	poll     *poller
+	prompt   bool // decisions take no sync
+	update   func(func(structs.Rows) error) (Ticket, error)
+
+	mu    sync.Mutex
+	ended bool
+	come  []*conn   // connections that join
+	calls []*conn   // those that somebody nudged or closed
+	done  [][]*conn // those whose transactions are decided
+
+	// Owned by run.
+	conns   map[socket]*conn
+	ready   []*conn // those to look at in the next turn
+	reads   []*conn // those of this turn that only read
+	writes  []*conn // those that write
+	running []*conn // those of the transaction
+	fn      func(structs.Rows) error
+	now     time.Time
+}
+
+// seat is a connection's place in a loop. Owned by the loop's goroutine while it is
+// in there.
+type seat struct {
+	s       socket
+	queued  bool // among ready
+	more    bool // there may be something to read
+	over    bool // the peer has ended: there is its end to read, at least
+	waits   bool // for its transaction to be decided
+	next    int  // the first command of the batch that was not executed
+	start   place
+	rest    []byte // of a reply that its peer did not take
+	batches int    // in its own goroutine: those in a row that the loop could have executed
+}
+
+const (
+	// calmBatches is how many batches in a row a connection's goroutine executes
+	// that a loop could have, before it gives the connection to one.
+	calmBatches = 4
+	// turnCommands bounds what runs under one lock of the store.
+	turnCommands = 2048
+)
+
+// errMoved means that the connection is in a loop now.
+var errMoved = errors.New("moved")
+
+func newLoop(s *Server, ctx context.Context, draining chan struct{}, spawn func(func())) *loop {
+	p, err := newPoller()
+	if err != nil {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			s.log.Warn("redis: each connection gets a goroutine", "err", err)
+		}
+		return nil
+	}
+	l := &loop{
+		srv: s, ctx: ctx, draining: draining, spawn: spawn, poll: p, prompt: s.cfg.About.Durability != "fsync",
+		conns: map[socket]*conn{},
+	}
+	l.fn, l.update = l.runAll, s.state.Update
+	if h, ok := s.state.(hurries); ok {
+		l.update = h.UpdateNow
+	}
+	return l
+}
+
+// join takes a connection in, or returns false. Whoever calls it lets go of the
+// connection when it is true.
+func (l *loop) join(c *conn) bool {
+	if l == nil || !c.idles() {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.ended || c.closed || c.nudged || c.writing || len(c.queue.parts) > 0 {
+		return false
+	}
+	if c.in.Size() > 2*baseBytes {
+		if c.in.Buffered() > 0 {
+			return false
+		}
+		c.in.Shrink(baseBytes)
+		c.inBytes.Store(int64(c.in.Size()))
+	}
+	s, err := take(c.nc)
+	if err != nil {
+		return false
+	}
+	c.deadline, c.writeUntil = time.Time{}, time.Time{} // they were the connection's that is closed
+	c.loop, c.seat = l, seat{s: s, more: true, next: len(c.batch.cmds)}
+	l.come = append(l.come, c)
+	l.poll.wakeUp()
+	return true
+}
+
+// idles reports whether a connection is in no state that a loop does not know.
+func (c *conn) idles() bool {
+	return c.srv.cfg.TLS == nil && c.srv.settings.timeout() == 0 && !c.srv.pause.on.Load() && c.waiting == nil && !c.ending &&
+		c.sess.multi == nil && len(c.sess.watched) == 0 && !c.sess.subscribed()
+}
+
+// observe counts batches that a loop could have executed.
+func (c *conn) observe() {
+	switch {
+	case len(c.batch.cmds) == 0:
+	case c.ordinary() && c.in.Mark()-c.batch.cmds[0].mark <= baseBytes/2:
+		c.seat.batches++
+	default:
+		c.seat.batches = 0
+	}
+}
+
+// call has the loop look at a connection that was nudged or closed.
+func (l *loop) call(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ended {
+		l.calls = append(l.calls, c)
+		l.poll.wakeUp()
+	}
+}
+
+// wakeUp has the loop look whether it drains.
+func (l *loop) wakeUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ended {
+		l.poll.wakeUp()
+	}
+}
+
+// run serves until it drains, or the poller fails: then its connections get
+// goroutines.
+func (l *loop) run() {
+	for {
+		err := l.poll.wait(len(l.ready) == 0, func(s socket, ended bool) {
+			if c := l.conns[s]; c != nil {
+				c.seat.more, c.seat.over = true, c.seat.over || ended
+				l.enqueue(c)
+			}
+		})
+		l.now = time.Now()
+		l.listen()
+		select {
+		case <-l.draining:
+			err = errDraining
+		default:
+		}
+		if err != nil {
+			l.end(err)
+			return
+		}
+		l.turn()
+	}
+}
+
+// enqueue has a connection looked at in the next turn.
+func (l *loop) enqueue(c *conn) {
+	if !c.seat.queued && !c.seat.waits {
+		c.seat.queued = true
+		l.ready = append(l.ready, c)
+	}
+}
+
+// listen takes what others have for the loop.
+func (l *loop) listen() {
+	l.mu.Lock()
+	come, calls, done := l.come, l.calls, l.done
+	l.come, l.calls, l.done = nil, nil, nil
+	l.mu.Unlock()
+	for _, c := range come {
+		l.conns[c.seat.s] = c
+		if err := l.poll.add(c.seat.s); err != nil {
+			l.release(c)
+			continue
+		}
+		l.enqueue(c)
+	}
+	for _, cs := range done {
+		for _, c := range cs {
+			if l.has(c) {
+				c.seat.waits = false
+				l.answer(c)
+			}
+		}
+	}
+	for _, c := range calls {
+		switch {
+		case !l.has(c):
+		case c.isClosed():
+			l.drop(c, net.ErrClosed)
+		case !c.seat.waits:
+			l.release(c)
+		}
+	}
+}
+
+// has reports whether a connection is in this loop.
+func (l *loop) has(c *conn) bool { return c.loop == l && l.conns[c.seat.s] == c }
+
+// turn serves those that are ready.
+func (l *loop) turn() {
+	ready := l.ready
+	l.ready = l.ready[len(l.ready):]
+	for _, c := range ready {
+		if c.seat.queued = false; !l.has(c) || !l.receive(c) {
+			continue
+		}
+		if c.writes() {
+			l.writes = append(l.writes, c)
+		} else {
+			l.reads = append(l.reads, c)
+		}
+	}
+	if len(l.ready) == 0 {
+		l.ready = ready[:0]
+	}
+	l.together(l.reads, l.srv.state.View)
+	l.together(l.writes, l.update)
+	clear(l.reads)
+	clear(l.writes)
+	l.reads, l.writes = l.reads[:0], l.writes[:0]
+}
+
+// receive reads what a connection has sent, and cuts it into commands. true: they
+// are the loop's to execute.
+func (l *loop) receive(c *conn) bool {
+	if c.seat.next == len(c.batch.cmds) {
+		if !c.seat.more {
+			return false
+		}
+		free := c.in.Free()
+		n := 0
+		if len(free) > 0 {
+			var err error
+			n, err = c.seat.s.read(free)
+			switch {
+			case errors.Is(err, errAgain):
+				c.seat.more = false
+				return false
+			case err != nil || n == 0:
+				if err == nil {
+					err = io.EOF
+				}
+				l.drop(c, err)
+				return false
+			}
+			c.in.Filled(n)
+			c.srv.stats.bytesIn.Add(int64(n))
+			c.srv.stats.reads.Add(1)
+			c.lastAt.Store(l.now.UnixMilli())
+		}
+		c.seat.more = n == len(free) || c.seat.over // else what comes is told
+		c.seat.next = 0
+		if err := c.cut(); err != nil || len(free) == 0 {
+			l.release(c)
+			return false
+		}
+		if len(c.batch.cmds) == 0 {
+			if c.seat.more {
+				l.enqueue(c) // with the rest of a command, or to find that it is too large
+			}
+			return false
+		}
+	}
+	if !c.ordinary() {
+		l.release(c)
+		return false
+	}
+	return true
+}
+
+// ordinary reports whether the commands to come are all of the kind that a loop
+// executes, and nothing else is between.
+func (c *conn) ordinary() bool {
+	if c.sess.multi != nil || c.sess.subscribed() || c.srv.pause.on.Load() || c.srv.settings.timeout() != 0 {
+		return false
+	}
+	for i := c.seat.next; i < len(c.batch.cmds); i++ {
+		if q := c.resolve(i); q.err != nil || !q.cmd.state() || q.cmd.set&(blocks|alone) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// writes reports whether one of the commands to come writes.
+func (c *conn) writes() bool {
+	return slices.ContainsFunc(c.batch.cmds[c.seat.next:], func(q queued) bool { return q.cmd.set&write != 0 })
+}
+
+// together runs what connections have to do in as few transactions as may be.
+func (l *loop) together(cs []*conn, run func(func(structs.Rows) error) (Ticket, error)) {
+	for len(cs) > 0 {
+		n, size := 0, 0
+		for n < len(cs) && size < turnCommands {
+			size += cs[n].plan()
+			n++
+		}
+		l.transact(cs[:n], run)
+		cs = cs[n:]
+	}
+}
+
+// plan makes a chunk of the commands to come, and returns how many they are.
+func (c *conn) plan() int {
+	b, bytes := &c.batch, 0
+	b.from, b.to, b.failed = c.seat.next, c.seat.next, -1
+	for b.to < len(b.cmds) && b.to-b.from < chunkCommands && bytes < chunkBytes {
+		for _, a := range b.argsOf(b.to) {
+			bytes += len(a)
+		}
+		b.to++
+	}
+	c.last.Store(b.cmds[b.to-1].cmd)
+	return b.to - b.from
+}
+
+// transact runs the chunks of connections in one transaction. One that fails leaves
+// nothing of any; then each runs its own.
+func (l *loop) transact(cs []*conn, run func(func(structs.Rows) error) (Ticket, error)) {
+	for _, c := range cs {
+		c.batch.fx.reset()
+		c.seat.start = c.mark()
+	}
+	l.running = cs
+	t, err := run(l.fn)
+	l.running = nil
+	for _, c := range cs {
+		if c.conclude(t, err); err == nil {
+			c.seat.next = c.batch.done
+		}
+	}
+	if err != nil {
+		for _, c := range cs {
+			c.restore(c.seat.start)
+		}
+		for _, c := range cs {
+			c.seat.next = c.chunk(c.seat.next)
+		}
+	}
+	if t != nil && !l.prompt {
+		l.await(slices.Clone(cs), t)
+		return
+	}
+	for _, c := range cs {
+		l.answer(c)
+	}
+}
+
+// runAll is the transaction.
+func (l *loop) runAll(rows structs.Rows) error {
+	for _, c := range l.running {
+		if err := c.runChunk(rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await answers when a transaction is decided.
+func (l *loop) await(cs []*conn, t Ticket) {
+	for _, c := range cs {
+		c.seat.waits = true
+	}
+	l.spawn(func() {
+		_ = t.Wait(l.ctx) // whoever answers asks again
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.done = append(l.done, cs)
+		if !l.ended {
+			l.poll.wakeUp()
+		}
+	})
+}
+
+// answer writes a connection's replies, waiting for what they depend on.
+func (l *loop) answer(c *conn) {
+	err := c.settle()
+	switch {
+	case err != nil:
+		l.drop(c, err)
+	case len(c.seat.rest) > 0:
+		l.release(c)
+	case c.seat.more || c.seat.next < len(c.batch.cmds):
+		l.enqueue(c)
+	}
+}
+
+// writeNow writes what the peer takes now, and keeps the rest for the goroutine that
+// the connection then gets.
+func (st *seat) writeNow(p []byte) error {
+	if len(st.rest) == 0 {
+		n, err := st.s.write(p)
+		if err != nil && !errors.Is(err, errAgain) {
+			return err
+		}
+		p = p[n:]
+	}
+	st.rest = append(st.rest, p...)
+	return nil
+}
+
+// forget takes a connection out of the loop, with what it has not executed as if it
+// had just come.
+func (l *loop) forget(c *conn) {
+	l.poll.remove(c.seat.s)
+	delete(l.conns, c.seat.s)
+	mark := c.in.Mark()
+	if i := c.seat.next; i < len(c.batch.cmds) {
+		mark = c.batch.cmds[i].mark
+	}
+	c.in.Rewind(mark) // what is unfinished, or a mistake, is found again
+	c.batch.cmds = c.batch.cmds[:0]
+	c.seat.next = 0
+}
+
+// release gives a connection a goroutine.
+func (l *loop) release(c *conn) {
+	l.forget(c)
+	nc, err := c.seat.s.conn()
+	c.mu.Lock()
+	if err == nil {
+		c.nc = nc
+	} else {
+		c.closed = true
+	}
+	closed := c.closed
+	c.loop, c.seat.s, c.seat.batches = nil, noSocket, 0
+	c.mu.Unlock()
+	if closed {
+		c.nc.Close()
+	}
+	l.spawn(c.run)
+}
+
+// drop ends a connection.
+func (l *loop) drop(c *conn, why error) {
+	l.forget(c)
+	c.mu.Lock()
+	c.closed = true
+	c.loop = nil
+	c.mu.Unlock()
+	c.seat.s.close()
+	c.part(why)
+}
+
+// end empties the loop. When it drains, connections end once what they had
+// executed is answered; otherwise they get goroutines.
+func (l *loop) end(why error) {
+	l.mu.Lock()
+	l.ended = true
+	come := l.come
+	l.mu.Unlock()
+	for _, c := range come {
+		l.conns[c.seat.s] = c
+	}
+	for _, c := range l.conns {
+		if !errors.Is(why, errDraining) {
+			l.srv.log.Error("redis: connections get goroutines", "err", why)
+			l.release(c)
+			continue
+		}
+		err := c.settle()
+		if err == nil {
+			err = why
+		}
+		if len(c.seat.rest) > 0 {
+			l.release(c)
+			continue
+		}
+		l.drop(c, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.poll.close()
+}
