@@ -54,6 +54,7 @@ type Limits struct {
 	RedialMin time.Duration // after a failed call; doubled for each further one; 1 s
 	RedialMax time.Duration // 60 s
 	Calls     int           // that are under way at a time; 8
+	Check     time.Duration // how often a round trip to each member is measured; 15 s
 
 	Keepers       int   // logs of a store that are made durable at a time; 4
 	Readers       int   // reads of a store at a time; 4
@@ -76,6 +77,7 @@ func (l *Limits) defaults() {
 	or(&l.RedialMin, time.Second)
 	or(&l.RedialMax, time.Minute)
 	or(&l.Calls, 8)
+	or(&l.Check, 15*time.Second)
 	or(&l.Keepers, 4)
 	or(&l.Readers, 4)
 	or(&l.Snapshots, 2)

@@ -49,8 +49,6 @@ type link struct {
 const (
 	findTime    = 250 * time.Millisecond
 	rosterTime  = 2 * time.Second
-	checkTime   = 15 * time.Second
-	againTime   = time.Second // after a check that was not answered
 	saveTime    = 5 * time.Second
 	routesTime  = 5 * time.Second
 	graceTime   = 2 * time.Second // that the other node has to open the session
@@ -150,13 +148,20 @@ func (m *Mesh) tend(ctx context.Context, wanted map[lattice.NodeID][]*carrier, n
 			delete(m.contacts, n)
 		}
 	}
-	calls := 0
+	calls, met := 0, 0
 	for _, x := range m.contacts {
 		if x.calling {
 			calls++
 		}
+		if x.connected {
+			met++
+		}
 	}
 	m.mu.Unlock()
+	most := m.c.Limits.Calls
+	if met+calls >= m.c.Limits.Peers { // enough: whoever else there is hears of things through others
+		most = 0
+	}
 	for n, stores := range wanted { // in no order, so that all get their turn
 		x := m.contact(n)
 		if x == nil {
@@ -166,7 +171,7 @@ func (m *Mesh) tend(ctx context.Context, wanted map[lattice.NodeID][]*carrier, n
 			m.connected(ctx, n, x, stores, now)
 			continue
 		}
-		if m.call(ctx, n, x, now, calls < m.c.Limits.Calls) {
+		if m.call(ctx, n, x, now, calls < most) {
 			calls++
 		}
 	}
@@ -203,7 +208,7 @@ func (m *Mesh) connected(ctx context.Context, n lattice.NodeID, x *contact, stor
 	if !x.connected {
 		x.connected, x.since, x.failures, x.failed, x.mute, x.checked = true, now, 0, "", 0, time.Time{}
 	}
-	if !x.checking && now.Sub(x.checked) >= checkTime {
+	if !x.checking && now.Sub(x.checked) >= m.c.Limits.Check {
 		x.checking, x.checked = true, now
 		m.run(func() { m.check(ctx, x) })
 	}
@@ -327,7 +332,7 @@ func (m *Mesh) check(ctx context.Context, x *contact) {
 		x.mute = 0
 	default:
 		x.mute++
-		x.checked = time.Now().Add(againTime - checkTime)
+		x.checked = time.Now().Add(m.c.Limits.RedialMin - m.c.Limits.Check) // again soon
 	}
 	dead := x.mute >= 2
 	m.mu.Unlock()

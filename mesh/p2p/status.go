@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	manet "github.com/multiformats/go-multiaddr/net"
+
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/mesh/reconcile"
 )
@@ -79,13 +81,22 @@ func (m *Mesh) reach(p *PeerStatus) {
 }
 
 // Addresses returns where others may call this node, as it stands in invitations:
-// multiaddresses, at most 16.
+// multiaddresses, at most 16. Those of the loopback interface are left out if there
+// are others.
 func (m *Mesh) Addresses() []string {
-	var out []string
+	var out, loopback []string
 	for _, a := range m.host.Addrs() {
-		if a = bare(a); a != nil && callable(a) && len(a.String()) <= maxAddress {
+		a = bare(a)
+		switch {
+		case a == nil || !callable(a) || len(a.String()) > maxAddress:
+		case manet.IsIPLoopback(a):
+			loopback = append(loopback, a.String())
+		default:
 			out = append(out, a.String())
 		}
+	}
+	if len(out) == 0 {
+		out = loopback
 	}
 	slices.Sort(out)
 	return out[:min(len(out), maxAddresses)]
