@@ -138,7 +138,7 @@ func testModel(t *testing.T, url string) {
 		if m.head, err = l.Head(t.Context()); err != nil {
 			rt.Fatal(err)
 		}
-		for range rapid.IntRange(1, 8).Draw(rt, "transactions") {
+		for range rapid.IntRange(1, 5).Draw(rt, "transactions") {
 			var proposals []*ledger.Proposal
 			var want []string
 			for range rapid.IntRange(1, 4).Draw(rt, "proposals") {
