@@ -255,7 +255,7 @@ func (p *Publisher) lead(ctx context.Context) (ledger.Lease, error) {
 		if first {
 			p.o.Logger.Info("another publisher works; this one waits", "owner", now.Owner)
 		}
-		sleep(ctx, p.o.LeaseFor/10)
+		sleep(ctx, min(p.o.LeaseFor/10, p.o.PollEvery))
 		if err := ctx.Err(); err != nil {
 			return ledger.Lease{}, err
 		}

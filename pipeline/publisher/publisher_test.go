@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/goleak"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/pipeline/event"
@@ -25,6 +26,8 @@ import (
 	"github.com/lattice-log/lattice/pipeline/sqldb"
 	"github.com/lattice-log/lattice/pipeline/topic"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // within bounds every wait for something that must happen.
 const within = time.Minute
@@ -284,8 +287,8 @@ func TestBrokerOutage(t *testing.T) {
 	})
 	r.commit(200) // more than may be in flight, and nobody waits
 	r.until("as much is under way as may be", func(s publisher.Stats) bool { return s.InFlight >= 50 })
-	if s := r.pub.Stats(); s.Cursor != 40 {
-		t.Errorf("during the outage the cursor is at %d, want 40", s.Cursor)
+	if s := r.pub.Stats(); s.Cursor != 40 || s.InFlight != 50 {
+		t.Errorf("during the outage the cursor is at %d and %d are under way, want 40 and 50", s.Cursor, s.InFlight)
 	}
 	c.Control(func(kmsg.Request) (kmsg.Response, error, bool) { out = false; return nil, nil, false })
 	r.await()
@@ -374,33 +377,59 @@ func TestCrash(t *testing.T) {
 	r.verify(c.ListenAddrs())
 }
 
-// Of two processes on one ledger, one publishes; the other takes over when it is gone.
+// Of two processes on one ledger, one publishes what both commit; the other goes on
+// when it is gone.
 func TestTwoPublishers(t *testing.T) {
 	c := fake(t)
-	r := newRig(t, c.ListenAddrs(), func(o *publisher.Options) { o.TakeOver = false; o.LeaseFor = 300 * time.Millisecond })
-	first := r.pub
+	r := newRig(t, c.ListenAddrs(), func(o *publisher.Options) {
+		o.TakeOver = false
+		o.LeaseFor = time.Hour
+		o.PollEvery = 20 * time.Millisecond
+	})
 	r.commit(1)
 	r.await()
-	stopFirst := r.stop
+	first, firstLedger, stopFirst := r.pub, r.ledger, r.stop
 	r.open()
-	r.commit(50) // by the second's ledger: only the table tells the first
-	for end := time.Now().Add(within); first.Stats().Cursor < 102; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the first does not publish what the second commits: %+v", first.Stats())
-		}
+	second, secondLedger := r.pub, r.ledger
+	for range 25 { // in turns, so that each has only a part in memory
+		r.ledger = secondLedger
+		r.commit(1)
+		r.ledger = firstLedger
+		r.commit(2)
 	}
-	if r.pub.Stats().Leading || !first.Stats().Leading {
+	r.pub = first
+	r.await()
+	if second.Stats().Leading || !first.Stats().Leading {
 		t.Error("both publish, or the wrong one")
 	}
 	if extra := r.verify(c.ListenAddrs()); extra != 0 {
 		t.Errorf("%d records twice", extra)
 	}
 	stopFirst()
+	r.pub, r.ledger = second, secondLedger
 	r.commit(10)
 	r.await()
 	if extra := r.verify(c.ListenAddrs()); extra != 0 {
 		t.Errorf("%d records twice after a clean change", extra)
 	}
+}
+
+// A lease whose owner is gone is taken once it has stood still for long enough.
+func TestDeadOwner(t *testing.T) {
+	c := fake(t)
+	r := newRig(t, c.ListenAddrs(), func(o *publisher.Options) { o.TakeOver = false; o.LeaseFor = 200 * time.Millisecond })
+	r.stop()
+	held, err := r.ledger.Lease(t.Context(), "kafka")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := r.ledger.Take(t.Context(), held, "dead"); !ok || err != nil {
+		t.Fatalf("have %v, %v", ok, err)
+	}
+	r.open()
+	r.commit(10)
+	r.await()
+	r.verify(c.ListenAddrs())
 }
 
 // An event that is larger than the topic allows holds up nobody, and is remembered.

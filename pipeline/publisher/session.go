@@ -88,7 +88,7 @@ func (p *Publisher) connect(ctx context.Context, more ...kgo.Opt) (*kgo.Client, 
 	// other programs find an entity where they look for it.
 	base := append([]kgo.Opt{
 		kgo.ClientID("lattice-publisher"), kgo.RequiredAcks(kgo.AllISRAcks()),
-		kgo.MaxBufferedRecords(2*p.o.MaxInFlight + 2),
+		kgo.MaxBufferedRecords(4 * p.o.MaxInFlight), // more than ever are: Produce does not block
 	}, p.o.Kafka...)
 	admin, err := kgo.NewClient(base...)
 	if err != nil {
