@@ -21,6 +21,7 @@ import (
 	"github.com/lattice-log/lattice/core/invite"
 	"github.com/lattice-log/lattice/core/roster"
 	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/engine/fsck"
 	"github.com/lattice-log/lattice/engine/keyval"
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/engine/structs"
@@ -364,6 +365,9 @@ func TestKilledNode(t *testing.T) {
 			t.Fatalf("round %d: %s", round, trouble.String())
 		}
 		token = ""
+	}
+	if r, err := fsck.Check(disk.OS(), data, fsck.Options{}); err != nil || !r.Valid() {
+		t.Errorf("what was killed is damaged: %v %v", r.Findings, err)
 	}
 	b, _ := runTwin(t, data)
 	sb := b.first

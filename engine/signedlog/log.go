@@ -167,13 +167,14 @@ type Log struct {
 	// certMu is held by whoever certifies, truncates or replaces files.
 	certMu sync.Mutex
 	// The rest is owned by certMu.
-	edge     *merkle.Appender // the tree so far
-	hashed   int64            // next offset to hash
-	hashedAt segment.Pos      // where its block begins
-	term     int32            // of the last block hashed
-	leafSeg  int64            // file of the last leaf written
-	recs     []byte           // leaf records, reused
-	done     []merkle.Node    // reused
+	edge     *merkle.Appender        // the tree so far
+	hashed   int64                   // next offset to hash
+	hashedAt segment.Pos             // where its block begins
+	term     int32                   // of the last block hashed
+	leafSeg  int64                   // file of the last leaf written
+	recs     []byte                  // leaf records, reused
+	done     []merkle.Node           // reused
+	known    map[nodeAt]lattice.Hash // complete nodes of the tree that proofs needed
 }
 
 type waiter struct {

@@ -79,14 +79,15 @@ func (t *treeFiles) hashes(from, to uint64) ([]lattice.Hash, error) {
 }
 
 // rangeAt returns the compact range of the first n leaves.
-func (t *treeFiles) rangeAt(n uint64) (merkle.Range, error) {
+func (t *treeFiles) rangeAt(n uint64) (merkle.Range, error) { return rangeAt(t.source(), n) }
+
+func rangeAt(nodes merkle.Nodes, n uint64) (merkle.Range, error) {
 	var peaks []lattice.Hash
-	src := t.source()
 	for at, level := uint64(0), 63; level >= 0; level-- {
 		if n>>level&1 == 0 {
 			continue
 		}
-		h, err := src.Node(uint(level), at>>level)
+		h, err := nodes.Node(uint(level), at>>level)
 		if err != nil {
 			return merkle.Range{}, fmt.Errorf("compact range of %d leaves: %w", n, err)
 		}
