@@ -57,7 +57,7 @@ test: build
 
 # Laws over histories of several authors, and meshes of several nodes: the more, the rarer the case that is found.
 histories:
-	$(GO) test -count=1 -run 'Converge|Join|Fix|Laws|Order|Lattice|Lost' -timeout 0 ./core/fold ./core/state ./core/merge ./mesh/reconcile -rapid.checks=$(HISTORIES)
+	$(GO) test -count=1 -run 'Converge|Join|Fix|Laws|Order|Lattice|Lost|Upset' -timeout 0 ./core/fold ./core/state ./core/merge ./mesh/reconcile -rapid.checks=$(HISTORIES)
 
 check: $(TOOLS)/staticcheck
 	scripts/check.sh $(TOOLS)/staticcheck

@@ -454,3 +454,27 @@ func TestEarlierBeginning(t *testing.T) {
 		}
 	})
 }
+
+// TestGenesisFromTheFuture: a store that began further ahead than may be has nothing in
+// it until then, on any node; what its members wrote meanwhile waits with it.
+func TestGenesisFromTheFuture(t *testing.T) {
+	op, err := sigchain.Genesis{Name: "test"}.Op()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const year = 365 * 24 * 3_600_000
+	g := sign(t, "olga", sigchain.Entry{Incarnation: 1, Seq: 1, Time: uint64(clock.At(startMs+24*year, 0)), Ops: []sigchain.Op{op}})
+	next := after(t, "olga", g, nil, set(t, "olga", 1, "k", "v"))
+	for order := range permutations([]sigchain.Signed{g, next}) {
+		r := newReplica(t, g)
+		if got := r.offer(order...); got != Held {
+			t.Errorf("status %s", got)
+		}
+		r.advance(23 * year)
+		if len(r.order) != 0 || len(r.m.Frontier()) != 0 {
+			t.Errorf("%v entered a year early", r.order)
+		}
+		r.advance(year)
+		r.wantEffect(g, next)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/sigchain"
@@ -32,21 +33,65 @@ const (
 // ErrToken means bytes that are no resume token of this store. Kind Invalid.
 var ErrToken = lattice.E(lattice.Invalid, errors.New("no resume token of this store"))
 
-// Token encodes a frontier.
+// Token encodes a frontier. It costs what writers there are; a Watcher's Token does not.
 func (db *DB) Token(f state.Frontier) []byte {
-	ws := f.Writers()
-	short := make(state.Frontier, 1)
-	for i, w := range ws {
-		if i+1 < len(ws) && ws[i+1].Author == w.Author {
-			if p := db.follows(ws[i+1]); p.Incarnation == w.Incarnation && p.Seq == f[w] {
-				continue
-			}
-		}
-		short[w] = f[w]
+	t := db.trailOf(f)
+	return t.token(db)
+}
+
+// trail keeps the short form of a frontier that moves on: what a token holds.
+type trail struct {
+	at    state.Frontier
+	short state.Frontier                // at, less what tokens leave out
+	of    map[lattice.AuthorID][]uint64 // incarnations in at, ascending
+}
+
+// trailOf begins a trail at f, which it keeps.
+func (db *DB) trailOf(f state.Frontier) *trail {
+	t := &trail{at: f, short: make(state.Frontier, 1), of: map[lattice.AuthorID][]uint64{}}
+	for _, w := range f.Writers() {
+		t.of[w.Author] = append(t.of[w.Author], w.Incarnation)
 	}
-	b := make([]byte, 0, tokenHead+64*len(short))
+	for author, all := range t.of {
+		for i := range all {
+			t.shorten(db, author, i)
+		}
+	}
+	return t
+}
+
+// move notes that a writer is at seq now.
+func (t *trail) move(db *DB, w state.Writer, seq uint64) {
+	known := t.at[w] > 0
+	t.at[w] = seq
+	i, _ := slices.BinarySearch(t.of[w.Author], w.Incarnation)
+	if !known {
+		t.of[w.Author] = slices.Insert(t.of[w.Author], i, w.Incarnation)
+		if i > 0 {
+			t.shorten(db, w.Author, i-1)
+		}
+	}
+	t.shorten(db, w.Author, i)
+}
+
+// shorten leaves an author's i-th incarnation out of the short form if it is where the
+// next one begins, and else has it there as it is.
+func (t *trail) shorten(db *DB, author lattice.AuthorID, i int) {
+	all := t.of[author]
+	w := state.Writer{Author: author, Incarnation: all[i]}
+	if i+1 < len(all) {
+		if p := db.follows(state.Writer{Author: author, Incarnation: all[i+1]}); p.Incarnation == w.Incarnation && p.Seq == t.at[w] {
+			delete(t.short, w)
+			return
+		}
+	}
+	t.short[w] = t.at[w]
+}
+
+func (t *trail) token(db *DB) []byte {
+	b := make([]byte, 0, tokenHead+64*len(t.short))
 	b = append(append(b, tokenVersion), db.store[:tokenStore]...)
-	return short.AppendTo(b)
+	return t.short.AppendTo(b)
 }
 
 // ParseToken reads a token. Wraps ErrToken.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/internal/tick"
 	"github.com/lattice-log/lattice/storage/disk"
@@ -55,6 +56,88 @@ func TestTokens(t *testing.T) {
 		n.close()
 		n = start(t, options(fs, 0, inc+10, clock))
 	}
+	n.close()
+	other.close()
+}
+
+// TestTokenCost: what a watcher's token costs depends on what has moved, and not on how
+// many writers there have been.
+func TestTokenCost(t *testing.T) {
+	cost := func(starts uint64) float64 {
+		clock := tick.NewManual(testEpoch)
+		fs := disk.NewMem()
+		for inc := range starts {
+			n := start(t, options(fs, 0, 2+inc, clock))
+			n.set("a", "1")
+			n.close()
+		}
+		n := start(t, options(fs, 0, 2+starts, clock))
+		defer n.close()
+		w, err := n.Watch("0", nil, nil)
+		n.must(err)
+		w.Token()
+		return testing.AllocsPerRun(20, func() {
+			n.set("a", "2")
+			next(t, w, true)
+			w.Token()
+		})
+	}
+	if few, many := cost(2), cost(60); many > few+15 { // what the commit takes varies a little
+		t.Errorf("%v allocations with 2 starts before, %v with 60", few, many)
+	}
+}
+
+// TestTokenOfWhatCountedThen: who goes on from a token of before a fork was known, and
+// was told what does not count any more, is told to begin anew: also after a restart,
+// and by a node that knew of the fork when it heard the rest. A token of what still
+// counts goes on.
+func TestTokenOfWhatCountedThen(t *testing.T) {
+	clock := tick.NewManual(testEpoch)
+	fs := disk.NewMem()
+	n := start(t, options(fs, 0, 2, clock))
+	n.admit(1)
+	now := uint64(testEpoch.UnixMilli())<<16 + 1000
+	grant := n.tipsOf(0)
+	one := foreign(t, 1, sigchain.Signed{}, now, grant, putOp(t, 1, "k", "before"))
+	left := foreign(t, 1, one, now+1, nil, putOp(t, 1, "k", "left"))
+	right := foreign(t, 1, one, now+2, nil, putOp(t, 1, "k", "right"))
+	n.one(one)
+	good := n.Token(n.Frontier())
+	n.one(left)
+	n.set("mine", "1")
+	bad := n.Token(n.Frontier())
+	n.one(right)
+	if n.get("k") != "before" {
+		t.Fatalf("k is %q", n.get("k"))
+	}
+	again := func(n *node, token []byte) (*Watcher, error) {
+		f, err := n.ParseToken(token)
+		n.must(err)
+		return n.Watch("0", nil, f)
+	}
+	check := func(n *node) {
+		t.Helper()
+		if _, err := again(n, bad); !errors.Is(err, ErrUpset) {
+			t.Errorf("from where the fork had counted: %v", err)
+		}
+		for what, token := range map[string][]byte{"before the fork": good, "now": n.Token(n.Frontier())} {
+			if w, err := again(n, token); err != nil {
+				t.Errorf("from %s: %v", what, err)
+			} else {
+				w.Close()
+			}
+		}
+	}
+	check(n)
+	n.close()
+	n.must(fs.RemoveAll("/store/state"))
+	n = start(t, options(fs, 0, 3, clock))
+	check(n)
+	other := start(t, options(disk.NewMem(), 9, 4, clock))
+	other.receive(rand.New(rand.NewPCG(1, 1)), n.entries())
+	other.one(right)
+	other.one(left)
+	check(other)
 	n.close()
 	other.close()
 }

@@ -75,6 +75,9 @@ type Watcher struct {
 	back   []*feed // what the logs hold before queue begins
 	behind []event // read from there
 	taken  *event  // taken, and not returned yet
+	trail  *trail  // as far as Token has followed the frontier; nil: not yet
+
+	moved map[state.Writer]uint64 // mu: the frontier, where it moved since; once there is a trail
 }
 
 // event is an operation on a key that is watched.
@@ -88,7 +91,8 @@ type event struct {
 // Watch streams the changes of the keys of a map that begin with prefix: after
 // from, which was a watcher's Frontier or the state's; from now, if it is nil.
 // Changes before now come out of the logs, which costs what those hold. Close the
-// watcher. Errors: ErrPruned, ErrClosed.
+// watcher. Errors: ErrPruned, ErrClosed; ErrUpset, also when the entries that do not
+// count any more had been found out while nobody watched.
 func (db *DB) Watch(m string, prefix []byte, from state.Frontier) (*Watcher, error) {
 	w := &Watcher{db: db, m: m, prefix: string(prefix), ready: make(chan struct{}, 1), newest: map[string]int64{}}
 	db.mu.Lock()
@@ -103,6 +107,9 @@ func (db *DB) Watch(m string, prefix []byte, from state.Frontier) (*Watcher, err
 	if from == nil {
 		w.frontier = now
 	} else {
+		if db.machine.Upset(from) {
+			return nil, ErrUpset
+		}
 		w.frontier = maps.Clone(from)
 		for _, x := range now.Writers() {
 			at, end := from[x], now[x]
@@ -155,6 +162,39 @@ func (w *Watcher) Frontier() state.Frontier {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.frontier)
+}
+
+// Token returns the frontier as a token. It costs what has moved since the last one and
+// how long the token is, not how many writers there are. As Next: one goroutine at a time.
+func (w *Watcher) Token() []byte {
+	w.mu.Lock()
+	var all state.Frontier
+	if w.moved == nil {
+		all, w.moved = maps.Clone(w.frontier), map[state.Writer]uint64{}
+	}
+	var moved map[state.Writer]uint64
+	if len(w.moved) > 0 {
+		moved, w.moved = w.moved, map[state.Writer]uint64{}
+	}
+	w.mu.Unlock()
+	if all != nil { // what comes next may read logs, so nobody waits for it
+		w.trail = w.db.trailOf(all)
+	}
+	for x, seq := range moved {
+		w.trail.move(w.db, x, seq)
+	}
+	return w.trail.token(w.db)
+}
+
+// reach moves the frontier on. mu is held.
+func (w *Watcher) reach(x state.Writer, seq uint64) {
+	if seq <= w.frontier[x] {
+		return
+	}
+	w.frontier[x] = seq
+	if w.moved != nil {
+		w.moved[x] = seq
+	}
 }
 
 // Next returns the next change. Errors: ErrLagged, ErrUpset, ErrPruned, ErrClosed
@@ -241,7 +281,7 @@ func (w *Watcher) pass(e event) {
 	if !e.last {
 		at--
 	}
-	w.frontier[e.order.Dot.Writer] = max(w.frontier[e.order.Dot.Writer], at)
+	w.reach(e.order.Dot.Writer, at)
 	w.owing = len(w.behind)+len(w.back) > 0
 }
 
@@ -269,8 +309,7 @@ func (w *Watcher) readBack() error {
 	}
 	if last.Seq > 0 && len(w.behind) == 0 {
 		w.mu.Lock()
-		x := state.Writer{Author: last.Author, Incarnation: last.Incarnation}
-		w.frontier[x] = max(w.frontier[x], last.Seq)
+		w.reach(state.Writer{Author: last.Author, Incarnation: last.Incarnation}, last.Seq)
 		w.mu.Unlock()
 	}
 	return nil
@@ -342,8 +381,7 @@ func (w *Watcher) offer(s sigchain.Signed, events []event) {
 		return
 	case len(events) == 0:
 		if !w.owing && len(w.queue) == 0 { // who goes on from here need not read it again
-			x := state.Writer{Author: s.Author, Incarnation: s.Incarnation}
-			w.frontier[x] = max(w.frontier[x], s.Seq)
+			w.reach(state.Writer{Author: s.Author, Incarnation: s.Incarnation}, s.Seq)
 		}
 		return
 	case !w.fits(len(events), size) && !w.shrink(len(events), size):

@@ -1,6 +1,7 @@
 package keyval
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/internal/tick"
 	"github.com/lattice-log/lattice/storage/disk"
@@ -180,6 +182,9 @@ func TestWatchMisses(t *testing.T) {
 		}
 		for range rng.IntN(3) {
 			note(t, w, told, false)
+		}
+		if f := w.Frontier(); rng.IntN(2) == 0 && !bytes.Equal(w.Token(), a.Token(f)) {
+			t.Fatalf("at %v its token is another than the frontier's", f)
 		}
 	}
 	a.receive(rng, b.entries())
@@ -379,6 +384,34 @@ func TestWatchPruned(t *testing.T) {
 	n.logs.mu.Unlock()
 	if _, err := n.Watch("0", nil, gone); !errors.Is(err, ErrPruned) {
 		t.Errorf("a log that is not there: %v", err)
+	}
+	n.close()
+}
+
+// TestWatchMalformed: an entry whose operations are no operations changes nothing that is
+// told, live or out of the log, and does not end the stream.
+func TestWatchMalformed(t *testing.T) {
+	n := start(t, options(disk.NewMem(), 0, 2, tick.NewManual(testEpoch)))
+	n.admit(1)
+	before := n.Frontier()
+	live, err := n.Watch("0", nil, nil)
+	n.must(err)
+	now := uint64(testEpoch.UnixMilli())<<16 + 1000
+	good := putOp(t, 1, "a", "good")
+	bad := putOp(t, 1, "b", "bad")
+	bad.Body = bad.Body[:len(bad.Body)-1]
+	first := foreign(t, 1, sigchain.Signed{}, now, n.tipsOf(0), good, bad)
+	n.one(first)
+	n.one(foreign(t, 1, first, now+1, nil, putOp(t, 1, "c", "next")))
+	back, err := n.Watch("0", nil, before)
+	n.must(err)
+	for what, w := range map[string]*Watcher{"live": live, "from the log": back} {
+		if got := next(t, w, true); got != "c=next" {
+			t.Errorf("%s: %q", what, got)
+		}
+		if got := next(t, w, false); got != "" {
+			t.Errorf("%s: then %q", what, got)
+		}
 	}
 	n.close()
 }

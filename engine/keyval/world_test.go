@@ -449,6 +449,34 @@ func TestFork(t *testing.T) {
 	b.close()
 }
 
+// TestForkInOneBatch: both entries for one place come together, in either order, with
+// what stands on one of them.
+func TestForkInOneBatch(t *testing.T) {
+	for _, flip := range []bool{false, true} {
+		n := start(t, options(disk.NewMem(), 0, 2, tick.NewManual(testEpoch)))
+		n.admit(1)
+		now := uint64(testEpoch.UnixMilli())<<16 + 1000
+		one := foreign(t, 1, sigchain.Signed{}, now, n.tipsOf(0), putOp(t, 1, "k", "before"))
+		left := foreign(t, 1, one, now+1, nil, putOp(t, 1, "k", "left"))
+		right := foreign(t, 1, one, now+2, nil, putOp(t, 1, "k", "right"))
+		onLeft := foreign(t, 1, left, now+3, nil, putOp(t, 1, "k", "on the left"))
+		all := []sigchain.Signed{one, left, right, onLeft}
+		if flip {
+			all = []sigchain.Signed{one, right, left, onLeft}
+		}
+		_, err := n.Receive(all)
+		n.must(err)
+		n.set("mine", "1")
+		if n.get("k") != "before" || n.get("mine") != "1" {
+			t.Errorf("flipped %v: k=%q mine=%q", flip, n.get("k"), n.get("mine"))
+		}
+		if s := n.Status(); s.Equivocations != 1 || s.Failed != "" || s.Waiting != 0 {
+			t.Errorf("flipped %v: %+v", flip, s)
+		}
+		n.close()
+	}
+}
+
 // chainsOf returns the entries of one author.
 func chainsOf(n *node, author byte) [][]sigchain.Signed {
 	var out [][]sigchain.Signed

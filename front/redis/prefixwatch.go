@@ -67,7 +67,7 @@ func latticeWatch(x *call) error {
 		if c.sess.prefixes[k] == nil {
 			c.extra -= prefixBytes + len(k.key)
 		}
-		if errors.Is(err, keyval.ErrPruned) {
+		if errors.Is(err, keyval.ErrPruned) || errors.Is(err, keyval.ErrUpset) {
 			return errorf("ERR %s: LATTICE.WATCH prefix CURRENT", err)
 		}
 		return err
@@ -187,7 +187,7 @@ func (pw *prefixWatch) tell(ctx context.Context, current, from bool) error {
 	}
 }
 
-func (pw *prefixWatch) resume() string { return hex.EncodeToString(pw.p.Token(pw.w.Frontier())) }
+func (pw *prefixWatch) resume() string { return hex.EncodeToString(pw.w.Token()) }
 
 // change queues a change, once there is room; with resume, where to go on after it.
 func (pw *prefixWatch) change(ctx context.Context, ch keyval.Change, resume bool) error {
