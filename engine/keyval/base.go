@@ -286,16 +286,8 @@ func (l *loader) row(a state.Address, r state.Row) error {
 		l.key, l.k, l.any = a.Key, keyState{}, true
 		l.inner = string(appendInner(nil, l.m, a.Key))
 	}
-	for _, h := range r {
-		l.k.seen = l.k.seen.Raise(h.Dot)
-	}
-	l.k.counts[a.Kind]++
-	switch a.Kind {
-	case state.Register:
-		l.k.register = r
-	case state.Expiry:
-		l.k.expiry = r
-	default:
+	l.k.take(a.Kind, r)
+	if a.Kind != state.Register && a.Kind != state.Expiry {
 		v := l.codec().appendRow(nil, r)
 		l.b.Set(append(rowPrefix(nil, l.inner, a.Kind), a.Sub...), v)
 		if score, ok := scoreOf(a.Kind, r); ok {
@@ -323,6 +315,7 @@ func (l *loader) endKey() error {
 	}
 	l.m.len++
 	k := &l.k
+	k.settle(state.Dot{})
 	v := l.codec().appendKey(nil, k)
 	l.b.Set(recordKey(nil, l.inner), v)
 	if len(k.register) > 0 && k.apart() {

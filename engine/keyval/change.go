@@ -269,6 +269,7 @@ func (t *table) wipe(e *entry, k state.Kind) {
 	if k == state.Element {
 		e.ends = nil
 	}
+	e.live = nil // whose the rows were is not known
 }
 
 // setRow replaces a row with a sub.
@@ -277,6 +278,7 @@ func (t *table) setRow(s *sub, r state.Row) {
 	if t.undo != nil {
 		t.undo.subs = append(t.undo.subs, savedSub{s, s.row, s.dirty})
 	}
+	e.replaced(s.row, r)
 	if was, is := len(s.row) > 0, len(r) > 0; was != is {
 		if s.kind == state.Element {
 			t.element(e, s.name, is)
@@ -318,13 +320,7 @@ func (t *table) save(e *entry) {
 // touch ends a change of e: old is its size before, d the dot of a new head, zero
 // if there is none.
 func (t *table) touch(e *entry, d state.Dot, old int64, group uint64) {
-	if e.counts[state.Field]|e.counts[state.Member]|e.counts[state.Scored]|e.counts[state.Element] == 0 {
-		if len(e.register) != 1 || len(e.expiry) > 0 || len(e.seen) != 1 || e.seen[0] != state.CiteOf(e.register[0].Dot) {
-			e.seen = plainSeen(e.register, e.expiry)
-		}
-	} else if !d.IsZero() {
-		e.seen = e.seen.Raise(d)
-	}
+	e.settle(d)
 	e.version = t.version.Add(1)
 	e.group = group
 	size := e.size()

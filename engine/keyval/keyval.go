@@ -53,9 +53,11 @@
 //	"B"                                  sum of the base that this was made from, 32
 //	"T"                                  how far that is: writer number uv, seq uv, each
 //
-//	key:   flags u8: 1 register here, 2 register apart (as a row), 4 expiry, 8 subs
+//	key:   flags u8: 1 register here, 2 register apart (as a row), 4 expiry, 8 subs,
+//	       16 counted (with 8, and two cites or more)
 //	       8:      numbers of fields, members, scored members, elements, uv each
 //	       2 or 8: what to cite to end all: uv n, then dots
+//	       16:     in how many of those rows each of these writers has a head, uv each
 //	       4:      row of the expiry;  1: row of the register
 //	row:   uv n, then heads ascending: dot, time u64, payload
 //	dot:   writer number uv, seq uv, index uv
@@ -201,6 +203,8 @@ type DB struct {
 	watchers  map[*Watcher]struct{}
 	listeners []Listener
 	refused   atomic.Uint64 // entries of others that were not taken
+	// What was pruned since the start.
+	freedEntries, freedBytes atomic.Uint64
 	// receiving is held by who drops logs or puts entries of any of them into logs; shared,
 	// with its lane, by who puts entries into one. Taken before mu.
 	receiving sync.RWMutex

@@ -22,7 +22,8 @@ const (
 	tagExpiry  = 'x'
 	tagFold    = 'f'
 
-	layoutVersion = 1
+	// layoutVersion 2 counts whose rows a key has (flagCounted). 1 is read, too.
+	layoutVersion = 2
 )
 
 // inlineMax is the longest register row, encoded, that stands in the key's record.
@@ -34,6 +35,7 @@ const (
 	flagApart                // it is in a record of its own
 	flagExpiry               // the expiry's row is in the record
 	flagSubs                 // the key has rows of other kinds
+	flagCounted              // how many of them have a head of each writer that is cited
 )
 
 // subKinds are the kinds whose rows have subs, and records of their own.
@@ -147,6 +149,12 @@ func (c codec) appendKey(b []byte, k *keyState) []byte {
 			b = c.appendDot(b, state.Dot(x))
 		}
 	}
+	if len(k.live) > 0 {
+		flags |= flagCounted
+		for _, n := range k.live {
+			b = binary.AppendUvarint(b, uint64(n))
+		}
+	}
 	if len(k.expiry) > 0 {
 		flags |= flagExpiry
 		b = c.appendRow(b, k.expiry)
@@ -244,6 +252,18 @@ func (r *reader) row() state.Row {
 	return row
 }
 
+// live reads in how many rows each of n writers has a head.
+func (r *reader) live(n int) []int64 {
+	out := make([]int64, n)
+	for i := range out {
+		v := r.uvarint()
+		out[i] = int64(v)
+		r.bad = r.bad || v > math.MaxInt64
+	}
+	r.bad = r.bad || n < 2
+	return out
+}
+
 // parseRow reads a row's record, which it goes on using.
 func (c codec) parseRow(b []byte) (state.Row, error) {
 	r := reader{rest: b, w: c.w}
@@ -275,6 +295,10 @@ func (c codec) parseKey(b []byte) (k keyState, apart bool, err error) {
 			k.seen[i] = state.CiteOf(r.dot())
 		}
 	}
+	if flags&flagCounted != 0 {
+		k.live = r.live(len(k.seen))
+		r.bad = r.bad || flags&flagSubs == 0
+	}
 	if flags&flagExpiry != 0 {
 		k.expiry = r.row()
 		k.counts[state.Expiry] = 1
@@ -287,7 +311,7 @@ func (c codec) parseKey(b []byte) (k keyState, apart bool, err error) {
 	if flags&(flagRegister|flagApart) != 0 {
 		k.counts[state.Register] = 1
 	}
-	if r.bad || len(r.rest) > 0 || flags >= flagSubs<<1 {
+	if r.bad || len(r.rest) > 0 || flags >= flagCounted<<1 {
 		return keyState{}, false, corrupt("a key's record of %d bytes", len(b))
 	}
 	if flags&(flagSubs|flagApart) == 0 {

@@ -3,6 +3,7 @@ package keyval
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -72,6 +73,7 @@ func goldenState(t *testing.T) (*disk.Mem, *tick.Manual) {
 		_, err := tx.Put(a, state.Payload{Sum: &state.Subtotal{Base: base, From: -1, Count: 1 << 40}}, nil, state.Dot{})
 		return err
 	}))
+	row(state.Field, "hash", "of another start", state.Payload{Bytes: []byte("v")}) // version 2: cites that are counted
 	n.close()
 	return fs, clock
 }
@@ -117,29 +119,7 @@ func TestGoldenLayout(t *testing.T) {
 
 	// A fold database with the bytes of the file is taken as it is: a value that
 	// only it has is read.
-	if err := fs.RemoveAll("/store/state"); err != nil {
-		t.Fatal(err)
-	}
-	old, err := kv.Open(fs, "/store/state", kv.Options{NoJournal: true, ReserveBytes: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := old.Batch()
-	for line := range strings.Lines(string(want)) {
-		var kv [2][]byte
-		for i, f := range strings.Split(strings.TrimSuffix(line, "\n"), " ") {
-			if kv[i], err = hex.DecodeString(f); err != nil {
-				t.Fatal(err)
-			}
-		}
-		b.Set(kv[0], bytes.Replace(kv[1], []byte("large"), []byte("LARGE"), 1))
-	}
-	if err := old.Commit(b, false); err != nil {
-		t.Fatal(err)
-	}
-	if err := old.Close(); err != nil {
-		t.Fatal(err)
-	}
+	replaceState(t, fs, string(want), func(v []byte) []byte { return bytes.Replace(v, []byte("large"), []byte("LARGE"), 1) })
 	n := start(t, options(fs, 0, 9, clock))
 	defer n.close()
 	if v := n.get("large"); !strings.HasPrefix(v, "LARGElargelarge") {
@@ -150,6 +130,35 @@ func TestGoldenLayout(t *testing.T) {
 	}
 	if v := n.get("counter"); v != "7" {
 		t.Errorf("counter is %q", v)
+	}
+}
+
+// replaceState puts what a golden file says in the place of the fold database; edit
+// may change values.
+func replaceState(t *testing.T, fs disk.FS, lines string, edit func([]byte) []byte) {
+	t.Helper()
+	if err := fs.RemoveAll("/store/state"); err != nil {
+		t.Fatal(err)
+	}
+	db, err := kv.Open(fs, "/store/state", kv.Options{NoJournal: true, ReserveBytes: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := db.Batch()
+	for line := range strings.Lines(lines) {
+		var kv [2][]byte
+		for i, f := range strings.Split(strings.TrimSuffix(line, "\n"), " ") {
+			if kv[i], err = hex.DecodeString(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if edit != nil {
+			kv[1] = edit(kv[1])
+		}
+		b.Set(kv[0], kv[1])
+	}
+	if err := errors.Join(db.Commit(b, false), db.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -169,8 +169,14 @@ func (db *DB) openKV() (fits bool, err error) {
 	}
 	want := append([]byte{layoutVersion}, db.store[:]...)
 	v, ok, err := db.kv.Get([]byte{tagVersion})
-	if err != nil || ok {
-		return slices.Equal(v, want), err
+	if err != nil {
+		return false, err
+	}
+	// What version 1 wrote is read as it is. The new number goes in before anything that
+	// version 1 would not read, and reaches the disk with it or before it.
+	before := append([]byte{1}, db.store[:]...)
+	if ok && !slices.Equal(v, before) {
+		return slices.Equal(v, want), nil
 	}
 	b := db.kv.Batch()
 	b.Set([]byte{tagVersion}, want)

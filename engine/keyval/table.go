@@ -78,6 +78,7 @@ type mapInfo struct {
 type keyState struct {
 	counts   [state.Kinds]int64
 	seen     state.Cites
+	live     []int64 // see seen.go; nil: not kept
 	register state.Row
 	expiry   state.Row
 }
@@ -458,7 +459,7 @@ func weigh(r state.Row) int64 {
 }
 
 func (k *keyState) size() int64 {
-	return weigh(k.register) + weigh(k.expiry) + 56*int64(len(k.seen))
+	return weigh(k.register) + weigh(k.expiry) + 56*int64(len(k.seen)) + 8*int64(len(k.live))
 }
 
 func (e *entry) size() int64 {
