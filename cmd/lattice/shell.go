@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,8 @@ func newShell(a *app) *cobra.Command {
 		Use:   "shell",
 		Short: "Work with a node interactively",
 		Long: `An interactive session with history (up and down, kept in the data directory) and completion
-(tab). Every command of lattice works in it without its first word, and some have short names:
+(tab). Ctrl-C empties the line, or ends the command that runs. Every command of lattice works in it
+without its first word, and some have short names:
 
   put KEY VALUE     kv put            create-store NAME   store create
   get KEY           kv get            list-stores         store list
@@ -325,11 +327,38 @@ func newTerminal(in, out *os.File, h *history, complete func(string) []string) *
 	t.t = term.NewTerminal(struct {
 		io.Reader
 		io.Writer
-	}{in, out}, "")
+	}{&keys{in: in}, out}, "")
 	t.t.History = h
 	t.t.AutoCompleteCallback = t.tab
 	return t
 }
+
+// keys is what is typed. Ctrl-C, which would end the session as Ctrl-D does, empties the
+// line instead: as Ctrl-E and Ctrl-U would.
+type keys struct {
+	in   io.Reader
+	rest []byte // read, and not returned yet
+	buf  [256]byte
+}
+
+func (k *keys) Read(p []byte) (int, error) {
+	if len(k.rest) == 0 {
+		n, err := k.in.Read(k.buf[:])
+		if err != nil {
+			return 0, err
+		}
+		k.rest = bytes.ReplaceAll(k.buf[:n], []byte{ctrlC}, []byte{ctrlE, ctrlU})
+	}
+	n := copy(p, k.rest)
+	k.rest = k.rest[n:]
+	return n, nil
+}
+
+const (
+	ctrlC = 'C' - '@'
+	ctrlE = 'E' - '@'
+	ctrlU = 'U' - '@'
+)
 
 // readLine reads a line. The terminal is raw only meanwhile, so that commands
 // find it as usual and an interrupt reaches them. io.EOF: the session ends.
