@@ -62,6 +62,9 @@ type Origin struct {
 	Incarnation uint64
 	Sequence    uint64
 	Index       uint32
+	// Pruned: the node pruned the entry, so its Hash is not known, and empty; the
+	// store's Floor says up to where.
+	Pruned bool
 }
 
 // Key is a key with what a plain read of it returns.
@@ -83,12 +86,14 @@ type KeyHead struct {
 	Why    string // for people
 }
 
-// KeyEvent is something that was done to a key.
+// KeyEvent is something that was done to a key, or, with Floor set and nothing else, the
+// last that a node knows: what was done before was pruned there.
 type KeyEvent struct {
 	What   string // for people
 	Item   []byte
 	Value  []byte
 	Origin Origin
+	Floor  *Floor
 }
 
 // KeyChange is a change of a key, as Watch tells it. One of Lagged, CaughtUp and
@@ -224,7 +229,8 @@ func (k Keys) Heads(ctx context.Context, key []byte) (heads []KeyHead, more bool
 	return heads, res.Truncated, nil
 }
 
-// History yields what was done to a key, the newest first. limit 0: all.
+// History yields what was done to a key, the newest first, as far back as the node's logs
+// go: where it pruned them, the last event says so, with Floor set. limit 0: all.
 func (k Keys) History(ctx context.Context, key []byte, limit int) iter.Seq2[KeyEvent, error] {
 	return func(yield func(KeyEvent, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -237,7 +243,7 @@ func (k Keys) History(ctx context.Context, key []byte, limit int) iter.Seq2[KeyE
 		defer stream.Close()
 		for stream.Receive() {
 			m := stream.Msg()
-			if !yield(KeyEvent{m.What, m.Item, m.Value, originOf(m.Origin)}, nil) {
+			if !yield(KeyEvent{m.What, m.Item, m.Value, originOf(m.Origin), floorOf(m.Floor)}, nil) {
 				return
 			}
 		}
@@ -311,7 +317,7 @@ func changeOf(m *pb.KeyServiceWatchResponse) KeyChange {
 }
 
 func originOf(m *pb.Origin) Origin {
-	o := Origin{Author: m.GetAuthor(), Hash: m.GetHash(), Incarnation: m.GetIncarnation(), Sequence: m.GetSequence(), Index: m.GetIndex()}
+	o := Origin{Author: m.GetAuthor(), Hash: m.GetHash(), Incarnation: m.GetIncarnation(), Sequence: m.GetSequence(), Index: m.GetIndex(), Pruned: m.GetPruned()}
 	if t := m.GetTime(); t != nil {
 		o.Time = t.AsTime()
 	}

@@ -16,6 +16,14 @@ type Snapshot struct {
 	Base  bool      `json:"base"` // entries below it were pruned: the state begins from it
 }
 
+// Floor is up to where the node pruned a store's entries: what they did is not known
+// there any more, and what they came to is in a snapshot.
+type Floor struct {
+	Snapshot string    `json:"snapshot"` // its id
+	Through  time.Time `json:"through"`  // of the newest of them, by its author's clock
+	Pruned   time.Time `json:"pruned"`   // when that was done; zero: not known
+}
+
 // Pruned says what a pruning freed.
 type Pruned struct {
 	Base    Snapshot `json:"base"`
@@ -76,6 +84,17 @@ func (c *Client) Prune(ctx context.Context, id string) (Pruned, error) {
 	return Pruned{snapshotOf(res.Base), res.Entries, res.Logs, res.Bytes}, nil
 }
 
+// PruneBelow has the node prune to the newest snapshot that is not beyond a frontier,
+// which a Store had, or a change that Watch told of (its Resume); if the state is not
+// beyond it, to a snapshot of now. Kinds NotFound (there is none), Invalid, Conflict.
+func (c *Client) PruneBelow(ctx context.Context, frontier []byte) (Pruned, error) {
+	res, err := c.stores.Prune(ctx, &pb.StoreServicePruneRequest{Store: c.store, Below: frontier})
+	if err != nil {
+		return Pruned{}, err
+	}
+	return Pruned{snapshotOf(res.Base), res.Entries, res.Logs, res.Bytes}, nil
+}
+
 // ReadSnapshot returns bytes of a kept snapshot from an offset on; none: that is all
 // of it. Kind NotFound.
 func (c *Client) ReadSnapshot(ctx context.Context, id string, offset int64) ([]byte, error) {
@@ -105,6 +124,17 @@ func snapshotOf(s *pb.Snapshot) Snapshot {
 	out := Snapshot{ID: s.GetId(), Bytes: s.GetBytes(), Root: s.GetRoot(), Base: s.GetBase()}
 	if s.GetTaken() != nil {
 		out.Taken = s.GetTaken().AsTime()
+	}
+	return out
+}
+
+func floorOf(f *pb.Floor) *Floor {
+	if f == nil {
+		return nil
+	}
+	out := &Floor{Snapshot: f.Snapshot, Through: f.Through.AsTime()}
+	if f.Pruned != nil {
+		out.Pruned = f.Pruned.AsTime()
 	}
 	return out
 }

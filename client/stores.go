@@ -23,6 +23,24 @@ type Store struct {
 	// admin or owner.
 	Role    string `json:"role"`
 	Creator string `json:"creator"` // the node that made it, 64 hex characters
+
+	// What follows is known of a store that Store returned.
+
+	Frontier []byte  `json:"frontier"` // how far its state is: for PruneBelow, and WatchOptions.From
+	Floor    *Floor  `json:"floor"`    // up to where entries were pruned; nil: nowhere
+	Upkeep   *Upkeep `json:"upkeep"`   // what the node does about that by itself
+}
+
+// Upkeep is when the node takes snapshots of a store's state by itself, and prunes.
+type Upkeep struct {
+	SnapshotEvery time.Duration `json:"snapshot_every"` // 0: it does not
+	SnapshotKeep  int32         `json:"snapshot_keep"`  // how many stay
+	PruneAfter    time.Duration `json:"prune_after"`    // age to which it prunes; negative: never
+	Snapshots     int32         `json:"snapshots"`      // there are, without the one that was pruned to
+	Newest        time.Time     `json:"newest"`         // of them; zero: there is none
+	PrunedEntries uint64        `json:"pruned_entries"` // since the start, for whatever reason
+	Failures      uint64        `json:"failures"`       // since the start
+	Failed        string        `json:"failed"`         // why the last time failed; empty: it did not
 }
 
 // Stores lists the stores that the node carries.
@@ -70,5 +88,21 @@ func storeOf(s *pb.Store) Store {
 		ID: s.GetId(), Name: s.GetName(), Created: s.GetCreated().AsTime(), Incarnation: s.GetIncarnation(),
 		KafkaNodeID: s.GetKafkaNodeId(), Topics: s.GetTopics(), Partitions: s.GetPartitions(), Bytes: s.GetBytes(), Default: s.GetDefault(),
 		Role: s.GetRole(), Creator: s.GetCreator(),
+		Frontier: s.GetFrontier(), Floor: floorOf(s.GetFloor()), Upkeep: upkeepOf(s.GetUpkeep()),
 	}
+}
+
+func upkeepOf(u *pb.Upkeep) *Upkeep {
+	if u == nil {
+		return nil
+	}
+	out := &Upkeep{
+		SnapshotEvery: time.Duration(u.SnapshotEveryMs) * time.Millisecond, SnapshotKeep: u.SnapshotKeep,
+		PruneAfter: time.Duration(u.PruneAfterMs) * time.Millisecond, Snapshots: u.Snapshots,
+		PrunedEntries: u.PrunedEntries, Failures: u.Failures, Failed: u.Failed,
+	}
+	if u.Newest != nil {
+		out.Newest = u.Newest.AsTime()
+	}
+	return out
 }

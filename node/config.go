@@ -92,6 +92,14 @@ type State struct {
 	FlushMs int64 `key:"flush_ms" doc:"longest time between syncs of keys at durability interval"`
 	// CacheBytes is about how much of the keys is kept in memory.
 	CacheBytes int64 `key:"cache_bytes" doc:"keys kept in memory, about, for each store"`
+	// SnapshotEveryMs is how often a snapshot of a store's keys is taken, if something
+	// was written since, in ms; 0: never by the node itself.
+	SnapshotEveryMs int64 `key:"snapshot_every_ms" doc:"how often a snapshot of a store's keys is taken, if they changed; 0: only when asked for"`
+	// SnapshotKeep is how many stay when the node takes them, those asked for among them.
+	SnapshotKeep int `key:"snapshot_keep" doc:"snapshots that stay, with state.snapshot_every_ms"`
+	// PruneAfterMs: with SnapshotKeep newer ones there, history is pruned to a snapshot
+	// that is so old, in ms; -1: never by the node itself.
+	PruneAfterMs int64 `key:"prune_after_ms" doc:"age of a snapshot, with state.snapshot_keep newer ones, to which history is pruned; -1: only when asked for"`
 }
 
 // HTTP configures the API, metrics and health listener.
@@ -209,7 +217,7 @@ func Default() Config {
 		},
 		HTTP:  HTTP{Listen: "127.0.0.1:8080"},
 		Mesh:  Mesh{Listen: "127.0.0.1:0"},
-		State: State{Durability: "fsync", FlushMs: 1000, CacheBytes: 64 << 20},
+		State: State{Durability: "fsync", FlushMs: 1000, CacheBytes: 64 << 20, SnapshotKeep: 3, PruneAfterMs: -1},
 		Log: Log{
 			Durability: "fsync", FlushMs: 1000, SegmentBytes: 128 << 20,
 			RetentionMs: 7 * 24 * 3600 * 1000, RetentionBytes: -1, RetentionCheckMs: 300_000, CompactionCheckMs: 15_000,
@@ -342,6 +350,25 @@ func (v *problems) redis(c Config) {
 	v.between("redis.idle_ms", r.IdleMs, 0, 1<<40)
 	v.between("state.flush_ms", c.State.FlushMs, 1, 3_600_000)
 	v.between("state.cache_bytes", c.State.CacheBytes, 1<<20, 1<<40)
+	v.snapshots(c.State)
+}
+
+// maxWaitingSnapshots bounds those that are not old enough to be pruned to yet.
+const maxWaitingSnapshots = 1000
+
+// snapshots checks when the node takes snapshots and prunes by itself.
+func (v *problems) snapshots(c State) {
+	v.between("state.snapshot_keep", int64(c.SnapshotKeep), 1, maxWaitingSnapshots)
+	v.between("state.prune_after_ms", c.PruneAfterMs, -1, 1<<40)
+	switch every := c.SnapshotEveryMs; {
+	case every != 0:
+		v.between("state.snapshot_every_ms", every, 1000, 1<<40)
+		if c.PruneAfterMs/max(every, 1) > maxWaitingSnapshots {
+			v.add("state.prune_after_ms", "%d is more than %d times state.snapshot_every_ms (%d): so many snapshots would wait for it", c.PruneAfterMs, maxWaitingSnapshots, every)
+		}
+	case c.PruneAfterMs >= 0:
+		v.add("state.prune_after_ms", "needs state.snapshot_every_ms: there would be no snapshot to prune to")
+	}
 }
 
 // AutoCreate reports whether clients create topics by naming them.

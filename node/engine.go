@@ -113,7 +113,10 @@ func stateConfig(c State) store.StateConfig {
 	if err != nil {
 		d = signedlog.Fsync // Validate has refused it
 	}
-	return store.StateConfig{Durability: d, FlushEvery: ms(c.FlushMs), CacheBytes: c.CacheBytes}
+	return store.StateConfig{
+		Durability: d, FlushEvery: ms(c.FlushMs), CacheBytes: c.CacheBytes,
+		Upkeep: store.Upkeep{Every: ms(c.SnapshotEveryMs), Keep: c.SnapshotKeep, PruneAfter: ms(c.PruneAfterMs)},
+	}
 }
 
 // kafkaConfigs shows the node's configuration as Kafka clients ask for a

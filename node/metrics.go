@@ -29,6 +29,8 @@ func (n *Node) registerMetrics() error {
 type storeMetrics struct {
 	stores                                               *stores
 	info, partitions, bytes, start, committed, cut, fail *prometheus.Desc
+
+	snapshots, snapshotTime, upkeepFailures, prunedEntries, prunedBytes *prometheus.Desc
 }
 
 func newStoreMetrics(s *stores) storeMetrics {
@@ -44,12 +46,18 @@ func newStoreMetrics(s *stores) storeMetrics {
 		committed:  desc("topic_committed_offsets", "Committed offsets, summed over partitions: its rate is records a second.", "store", "topic"),
 		cut:        desc("topic_cut_bytes", "Bytes of unfinished writes that the last start cut off.", "store", "topic"),
 		fail:       desc("topic_failed_partitions", "Partitions that take no writes.", "store", "topic"),
+
+		snapshots:      desc("state_snapshots", "Snapshots of the store's keys that are kept.", "store"),
+		snapshotTime:   desc("state_snapshot_time_seconds", "When the newest of them was taken, in seconds since 1970; 0: there is none.", "store"),
+		upkeepFailures: desc("state_upkeep_failures_total", "Failures of taking snapshots and pruning by policy, since the start.", "store"),
+		prunedEntries:  desc("state_pruned_entries_total", "Entries that were pruned, since the start.", "store"),
+		prunedBytes:    desc("state_pruned_bytes_total", "Bytes of author logs that were freed, since the start.", "store"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (m storeMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.info, m.partitions, m.bytes, m.start, m.committed, m.cut, m.fail} {
+	for _, d := range []*prometheus.Desc{m.info, m.partitions, m.bytes, m.start, m.committed, m.cut, m.fail, m.snapshots, m.snapshotTime, m.upkeepFailures, m.prunedEntries, m.prunedBytes} {
 		ch <- d
 	}
 }
@@ -67,6 +75,7 @@ func (m storeMetrics) Collect(ch chan<- prometheus.Metric) {
 			continue // it came just now
 		}
 		gauge(m.info, 1, i.ID.String(), i.Name, i.Node.String())
+		m.collectUpkeep(s, label, ch)
 		m.collectTopics(s, func(d *prometheus.Desc, v int64, topic string) { gauge(d, v, label, topic) })
 	}
 }
@@ -86,6 +95,28 @@ func storeLabels(all []*store.Store) map[lattice.StoreID]string {
 		}
 	}
 	return labels
+}
+
+// collectUpkeep describes what becomes of a store's snapshots. What cannot be read is
+// left out; that it cannot is among the failures.
+func (m storeMetrics) collectUpkeep(s *store.Store, name string, ch chan<- prometheus.Metric) {
+	st := s.State().Status()
+	send := func(d *prometheus.Desc, t prometheus.ValueType, v float64) {
+		ch <- prometheus.MustNewConstMetric(d, t, v, name)
+	}
+	send(m.prunedEntries, prometheus.CounterValue, float64(st.PrunedEntries))
+	send(m.prunedBytes, prometheus.CounterValue, float64(st.PrunedBytes))
+	u, err := s.Upkeep()
+	send(m.upkeepFailures, prometheus.CounterValue, float64(u.Failures))
+	if err != nil {
+		return
+	}
+	at := 0.0
+	if !u.Newest.IsZero() {
+		at = float64(u.Newest.UnixMilli()) / 1000
+	}
+	send(m.snapshots, prometheus.GaugeValue, float64(u.Kept))
+	send(m.snapshotTime, prometheus.GaugeValue, at)
 }
 
 func (m storeMetrics) collectTopics(s *store.Store, gauge func(d *prometheus.Desc, v int64, topic string)) {

@@ -138,7 +138,7 @@ func (a *app) nodeURLHost() string {
 
 func (a *app) showBench(r bench.Result) error {
 	t := cli.NewTable("MEASURED", ">FIGURE", "UNIT")
-	t.Row("records of "+cli.Bytes(int64(r.Size)), cli.Count(r.Records), fmt.Sprintf("over %d partitions, compression %s", r.Partitions, r.Compression))
+	t.Row("records of "+cli.Bytes(int64(r.Size)), cli.Count(r.Records), fmt.Sprintf("over %s, compression %s", cli.Of(r.Partitions, "partition"), r.Compression))
 	t.Row("time", strconv.FormatFloat(r.Seconds, 'f', 2, 64), "s")
 	t.Row("rate", cli.Count(int64(r.RecordsPerSec)), "records/s")
 	t.Row("", strconv.FormatFloat(r.MiBPerSec, 'f', 1, 64), "MiB/s")

@@ -50,6 +50,9 @@ func (o object) bytes(name string, b []byte) {
 
 func (o object) origin(from client.Origin) {
 	o["author"], o["hash"], o["time"] = from.Author, from.Hash, nil
+	if from.Pruned {
+		o["hash"], o["pruned"] = nil, true
+	}
 	if !from.Time.IsZero() {
 		o["time"] = cli.Time(from.Time)
 	}
@@ -316,7 +319,7 @@ func listRow(k client.Key, values bool) []any {
 	if values {
 		v := shownBytes(k.Value)
 		if k.Type != client.StringKey {
-			v = fmt.Sprintf("%d items", len(k.Fields)+len(k.Items)+len(k.Scored))
+			v = cli.Of(len(k.Fields)+len(k.Items)+len(k.Scored), "item")
 		}
 		row = append(row, v)
 	}

@@ -137,7 +137,7 @@ func (a *app) producer(ctx context.Context, c *client.Client, o client.ProducerO
 		return nil, err
 	}
 	if err == nil {
-		a.warnf("Created topic %s (%d partitions).", t.Name, t.Partitions)
+		a.warnf("Created topic %s (%s).", t.Name, cli.Of(t.Partitions, "partition"))
 	}
 	return c.Producer(ctx, o)
 }

@@ -57,15 +57,15 @@ func (a *app) showStatus(st client.Status) error {
 	for _, s := range st.Stores {
 		b.WriteString("\n")
 		line("store", "%s (%s)", s.Name, s.ID)
-		line("topics", "%d with %d partitions, %s blocks, %s", s.Topics, s.Partitions, cli.Count(s.Blocks), cli.Bytes(s.Bytes))
+		line("topics", "%d with %s, %s, %s", s.Topics, cli.Of(s.Partitions, "partition"), cli.Of(s.Blocks, "block"), cli.Bytes(s.Bytes))
 		root := "root " + cli.Short(s.StateRoot)
 		if s.StateRoot == "" {
 			root = "the root is being made, ask again"
 		}
-		line("keys", "%s, %s entries of %d writers", root, cli.Count(s.Entries), s.Writers)
+		line("keys", "%s, %s of %s", root, cli.Of(s.Entries, "entry"), cli.Of(s.Writers, "writer"))
 		line("durability", "%s", s.Durability)
 		if s.Held+s.Waiting+s.Refused+s.Stranded+s.Equivocations > 0 {
-			line("attention", "%d held: clock, %d waiting, %d refused, %d stranded, %d equivocations", s.Held, s.Waiting, s.Refused, s.Stranded, s.Equivocations)
+			line("attention", "%d held: clock, %d waiting, %d refused, %d stranded, %s", s.Held, s.Waiting, s.Refused, s.Stranded, cli.Of(s.Equivocations, "equivocation"))
 		}
 		for _, why := range s.StateFailed {
 			line("failed", "keys: %s", why)

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -128,10 +131,77 @@ configuration names a store (kafka.store, redis.store) stay with that.`,
 	return cmd
 }
 
+// infoObject is all that is known of a store, as JSON.
+func infoObject(s client.Store) object {
+	o := object{
+		"id": s.ID, "name": s.Name, "created": cli.Time(s.Created), "creator": s.Creator, "role": s.Role, "default": s.Default, "incarnation": s.Incarnation,
+		"topics": s.Topics, "partitions": s.Partitions, "bytes": s.Bytes,
+		"frontier": hex.EncodeToString(s.Frontier), "pruned": floorObject(s.Floor),
+	}
+	if u := s.Upkeep; u != nil {
+		k := object{
+			"every_ms": u.SnapshotEvery.Milliseconds(), "keep": u.SnapshotKeep, "prune_after_ms": max(u.PruneAfter.Milliseconds(), -1),
+			"kept": u.Snapshots, "newest": nil, "pruned_entries": u.PrunedEntries, "failures": u.Failures, "failed": u.Failed,
+		}
+		if !u.Newest.IsZero() {
+			k["newest"] = cli.Time(u.Newest)
+		}
+		o["snapshots"] = k
+	}
+	return o
+}
+
+// infoText is the same for people.
+func infoText(s client.Store) string {
+	var b strings.Builder
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-11s  "+format+"\n", append([]any{name}, args...)...)
+	}
+	line("name", "%s", s.Name)
+	line("id", "%s", s.ID)
+	line("created", "%s by %s", cli.Time(s.Created), cli.Short(s.Creator))
+	line("role", "%s", s.Role)
+	line("default", "%v", s.Default)
+	line("incarnation", "%d", s.Incarnation)
+	line("topics", "%d with %s, %s", s.Topics, cli.Of(s.Partitions, "partition"), cli.Bytes(s.Bytes))
+	if u := s.Upkeep; u != nil {
+		line("snapshots", "%s", upkeepText(u))
+		if u.Failed != "" {
+			line("", "failed %s since the start; the last time: %s", cli.Of(u.Failures, "time"), u.Failed)
+		}
+	}
+	if s.Floor != nil {
+		line("pruned", "%s", floorText(s.Floor))
+	}
+	return b.String()
+}
+
+// upkeepText says what snapshots there are and what the node does by itself.
+func upkeepText(u *client.Upkeep) string {
+	there := "none kept"
+	if u.Snapshots > 0 {
+		there = fmt.Sprintf("%d kept, the newest of %s", u.Snapshots, cli.Time(u.Newest))
+	}
+	if u.SnapshotEvery <= 0 {
+		return there + "; taken when asked for"
+	}
+	there += fmt.Sprintf("; one every %s if keys changed, %d stay", u.SnapshotEvery, u.SnapshotKeep)
+	switch {
+	case u.PruneAfter < 0:
+		return there + ", nothing is pruned"
+	case u.PruneAfter == 0:
+		return there + ", what is below is pruned"
+	}
+	return there + fmt.Sprintf(", what is below and %s old is pruned", u.PruneAfter)
+}
+
 func newStoreInfo(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "info [NAME|ID]",
 		Short: "Show one store, or the default one",
+		Long: `Show one store, or the default one: its topics, the snapshots of its keys that are kept, when the node
+takes and prunes them by itself, and up to where entries were pruned. With -o json also the frontier,
+which lattice store prune --below and lattice kv watch --from take.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return cli.Usagef("does not know what to do with %q", args[1])
@@ -149,9 +219,8 @@ func newStoreInfo(a *app) *cobra.Command {
 				if err != nil {
 					return a.noStore(cmd.Context(), c, name, err)
 				}
-				return a.print(storeRowOf(s), func() error {
-					_, err := fmt.Fprintf(a.stdout, "name         %s\nid           %s\ncreated      %s by %s\nrole         %s\ndefault      %v\nincarnation  %d\ntopics       %d with %d partitions, %s\n",
-						s.Name, s.ID, cli.Time(s.Created), cli.Short(s.Creator), s.Role, s.Default, s.Incarnation, s.Topics, s.Partitions, cli.Bytes(s.Bytes))
+				return a.print(infoObject(s), func() error {
+					_, err := io.WriteString(a.stdout, infoText(s))
 					return err
 				})
 			})

@@ -180,12 +180,19 @@ func (a *app) printImported(got client.Imported) error {
 	case !got.Changed:
 		said = "nothing new for store"
 	}
-	_, err := fmt.Fprintf(a.stdout, "%s %s (%s): %d rows, %d entries that were not here\nsigned by %s\n",
-		said, got.Store.Name, got.Store.ID, got.Rows, got.Entries, got.Signer)
+	_, err := fmt.Fprintf(a.stdout, "%s %s (%s): %s, %s that %s not here\nsigned by %s\n",
+		said, got.Store.Name, got.Store.ID, cli.Of(got.Rows, "row"), cli.Of(got.Entries, "entry"), wasOrWere(got.Entries), got.Signer)
 	if err == nil && got.Role != "writer" && got.Role != "admin" && got.Role != "owner" {
 		a.warnf("this node is no writer of the store (%s): it can read its keys, and what it writes is refused", got.Role)
 	}
 	return err
+}
+
+func wasOrWere(n uint64) string {
+	if n == 1 {
+		return "was"
+	}
+	return "were"
 }
 
 func (a *app) importFile(ctx context.Context, c *client.Client, path string, quiet bool) (client.Imported, error) {

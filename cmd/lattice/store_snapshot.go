@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"strings"
 	"time"
@@ -108,7 +109,7 @@ func (a *app) dropSnapshot(ctx context.Context, c *client.Client, name string) e
 }
 
 func newStorePrune(a *app) *cobra.Command {
-	var to string
+	var to, below string
 	var keep time.Duration
 	var yes bool
 	cmd := &cobra.Command{
@@ -120,23 +121,35 @@ comes back. What goes is history: lattice kv history no longer shows it, watches
 there, and other nodes get it as a snapshot only. Records of topics are not touched.
 
 Without flags a snapshot is taken first, and everything up to now goes. --keep prunes to the
-newest snapshot that is at least so old, --to to a certain one. Entries up to a snapshot are
-for good once they are pruned: a member that is removed later, or found to have signed two
-entries for one place, keeps what it had written there.`,
+newest snapshot that is at least so old, --to to a certain one. --below prunes nothing beyond a
+frontier: that of lattice store info -o json, or the resume of a change that lattice kv watch -o json
+told of, so that who goes on from there misses nothing. It takes the newest snapshot that is
+not beyond it, or one made now if nothing was written since.
+
+Entries up to a snapshot are for good once they are pruned: a member that is removed later, or
+found to have signed two entries for one place, keeps what it had written there. The node prunes by
+itself if its configuration says so: state.snapshot_every_ms, state.snapshot_keep and
+state.prune_after_ms; lattice store info shows what it does.`,
 		Example: `  lattice store prune
   lattice store prune --keep 720h
-  lattice store prune --to 3f9a`,
+  lattice store prune --to 3f9a
+  lattice store prune --below "$(tail -1 changes.jsonl | jq -r .resume)"`,
 		Args: exactly(),
 	}
 	cmd.Flags().StringVar(&to, "to", "", "id of the snapshot to prune to, or how it begins")
 	cmd.Flags().DurationVar(&keep, "keep", 0, "prune to the newest snapshot that is at least this old")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	cmd.MarkFlagsMutuallyExclusive("to", "keep")
+	cmd.Flags().StringVar(&below, "below", "", "prune nothing beyond this frontier")
+	cmd.MarkFlagsMutuallyExclusive("to", "keep", "below")
 	a.clientFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if keep < 0 {
 			return cli.Usagef("--keep %s: want a time to keep", keep)
+		}
+		frontier, err := hex.DecodeString(below)
+		if err != nil || cmd.Flags().Changed("below") && below == "" {
+			return cli.Usagef("--below: want a frontier in hex, as lattice store info -o json shows it")
 		}
 		return a.withClient(func(c *client.Client) error {
 			id, err := chooseSnapshot(cmd.Context(), c, to, keep)
@@ -146,7 +159,12 @@ entries for one place, keeps what it had written there.`,
 			if err := a.confirm(yes, "Drop the history of all keys up to the snapshot?"); err != nil {
 				return err
 			}
-			p, err := c.Prune(cmd.Context(), id)
+			var p client.Pruned
+			if len(frontier) > 0 {
+				p, err = c.PruneBelow(cmd.Context(), frontier)
+			} else {
+				p, err = c.Prune(cmd.Context(), id)
+			}
 			if err != nil && lattice.KindOf(err) == lattice.Conflict {
 				return cli.Hint(err, "take a new one: lattice store snapshot, then lattice store prune")
 			}
@@ -155,8 +173,8 @@ entries for one place, keeps what it had written there.`,
 			}
 			out := map[string]any{"base": snapshotRowOf(p.Base), "entries": p.Entries, "logs": p.Logs, "bytes": p.Bytes}
 			return a.print(out, func() error {
-				_, err := fmt.Fprintf(a.stdout, "pruned to snapshot %s: %d entries dropped, %d logs removed, %s freed\nroot %s, as before\n",
-					p.Base.ID[:16], p.Entries, p.Logs, cli.Bytes(p.Bytes), p.Base.Root)
+				_, err := fmt.Fprintf(a.stdout, "pruned to snapshot %s: %s dropped, %s removed, %s freed\nroot %s, as before\n",
+					p.Base.ID[:16], cli.Of(p.Entries, "entry"), cli.Of(p.Logs, "log"), cli.Bytes(p.Bytes), p.Base.Root)
 				return err
 			})
 		})

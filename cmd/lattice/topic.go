@@ -71,7 +71,7 @@ func newTopicCreate(a *app) *cobra.Command {
 					return err
 				}
 				return a.print(rowOf(d.Topic), func() error {
-					_, err := fmt.Fprintf(a.stdout, "topic %s exists (%d partitions, id %s)\n", d.Name, d.Topic.Partitions, d.ID)
+					_, err := fmt.Fprintf(a.stdout, "topic %s exists (%s, id %s)\n", d.Name, cli.Of(d.Topic.Partitions, "partition"), d.ID)
 					return err
 				})
 			case lattice.KindOf(err) == lattice.Exists && err != nil:
@@ -84,7 +84,7 @@ func newTopicCreate(a *app) *cobra.Command {
 				if t.ValidateOnly {
 					verb = "would create"
 				}
-				_, err := fmt.Fprintf(a.stdout, "%s topic %s (%d partitions, id %s)\n", verb, made.Name, made.Partitions, made.ID)
+				_, err := fmt.Fprintf(a.stdout, "%s topic %s (%s, id %s)\n", verb, made.Name, cli.Of(made.Partitions, "partition"), made.ID)
 				return err
 			})
 		},
@@ -255,7 +255,7 @@ func newTopicAlter(a *app) *cobra.Command {
 				if ch.ValidateOnly {
 					verb = "would change"
 				}
-				_, err := fmt.Fprintf(a.stdout, "%s topic %s (%d partitions)\n", verb, t.Name, t.Partitions)
+				_, err := fmt.Fprintf(a.stdout, "%s topic %s (%s)\n", verb, t.Name, cli.Of(t.Partitions, "partition"))
 				return err
 			})
 		},

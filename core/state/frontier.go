@@ -29,6 +29,16 @@ func (f Frontier) Entries() uint64 {
 	return n
 }
 
+// Within reports whether f has nothing beyond o.
+func (f Frontier) Within(o Frontier) bool {
+	for w, seq := range f {
+		if seq > o[w] {
+			return false
+		}
+	}
+	return true
+}
+
 // AppendTo appends the canonical encoding of a frontier:
 //
 //	authors uvarint, then each, ascending:

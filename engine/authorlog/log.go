@@ -318,6 +318,15 @@ func (l *Log) FindTime(ms int64) (seq uint64, ok bool, err error) {
 	return uint64(m.Base) + 1 + l.o.After.Seq, ok, err
 }
 
+// Roll closes the file that is being written to, so that it can be freed as a whole:
+// the next entry begins another.
+func (l *Log) Roll() error {
+	if err := l.log.Roll(); err != nil {
+		return fmt.Errorf("begin another file of %s: %w", Name(l.o.Writer), err)
+	}
+	return nil
+}
+
 // Prune drops entries below sequence number before, but never the last one, from
 // which the chain goes on. What they commit to stays.
 func (l *Log) Prune(before uint64) error {

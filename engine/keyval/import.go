@@ -185,7 +185,10 @@ func (db *DB) Import(ctx context.Context, path string) (Imported, error) {
 		return out, err
 	}
 	out.New = true
-	_, err = db.dropBelow()
+	if err := db.noteSince(b.sum); err != nil {
+		return out, err
+	}
+	_, err = db.free()
 	db.tellRebased()
 	return out, errors.Join(err, disk.RemoveIfExists(db.o.FS, path))
 }

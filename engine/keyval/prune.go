@@ -31,10 +31,14 @@ type Pruned struct {
 //  2. It becomes the base, durably, in the place of the one before. A crash leaves
 //     logs that hold more than they need; the next start drops it.
 //  3. The fold database notes that it goes with this base. A crash before that
-//     makes it again, from the base and what the logs hold beyond.
+//     makes it again, from the base and what the logs hold beyond. When that was is
+//     noted beside the base; a crash before leaves it unknown.
 //  4. An entry of this node says what is dropped, and the state root. A crash
 //     before that leaves it unsaid.
 //  5. Logs drop what is at and below the base. A crash: as at 2.
+//
+// A log frees whole files. Those that are written to are closed when a snapshot is
+// taken, and here, so that what lies below goes now, or with the next pruning.
 //
 // Kinds NotFound, Conflict (fold.ErrBase: take another snapshot), Corrupt, Storage.
 func (db *DB) Prune(ctx context.Context, id lattice.Hash) (Pruned, error) {
@@ -46,7 +50,7 @@ func (db *DB) Prune(ctx context.Context, id lattice.Hash) (Pruned, error) {
 		return Pruned{}, err
 	}
 	if k.Base {
-		freed, err := db.dropBelow()
+		freed, err := db.free()
 		freed.Base = k
 		return freed, err
 	}
@@ -57,16 +61,27 @@ func (db *DB) Prune(ctx context.Context, id lattice.Hash) (Pruned, error) {
 	if err := db.settleOn(k, m); err != nil {
 		return Pruned{}, err
 	}
-	if err := db.noteBase(k.ID); err != nil {
+	if err := errors.Join(db.noteBase(k.ID), db.noteSince(k.ID)); err != nil {
 		return Pruned{}, err
 	}
 	k.Base = true
+	if err := db.roll(); err != nil {
+		return Pruned{}, err
+	}
 	if err := db.sayPruned(ctx, k, m.Base()); err != nil {
 		return Pruned{}, err
 	}
-	freed, err := db.dropBelow()
+	freed, err := db.free()
 	freed.Base = k
 	return freed, errors.Join(err, db.dropOlder(k))
+}
+
+// free drops what logs hold below the base, and counts it.
+func (db *DB) free() (Pruned, error) {
+	freed, err := db.dropBelow()
+	db.freedEntries.Add(freed.Entries)
+	db.freedBytes.Add(uint64(max(freed.Bytes, 0)))
+	return freed, err
 }
 
 // dropOlder removes kept snapshots to which nothing can be pruned any more.

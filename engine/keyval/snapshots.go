@@ -18,6 +18,7 @@ import (
 	"github.com/lattice-log/lattice/core/snapshot"
 	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/core/trie"
+	"github.com/lattice-log/lattice/engine/authorlog"
 	"github.com/lattice-log/lattice/storage/disk"
 )
 
@@ -220,6 +221,9 @@ func (db *DB) DropSnapshot(id lattice.Hash) error {
 func (db *DB) Snapshot(ctx context.Context) (Kept, error) {
 	db.snapshots.Lock()
 	defer db.snapshots.Unlock()
+	if err := db.roll(); err != nil {
+		return Kept{}, err
+	}
 	var k Kept
 	var err error
 	for range 3 {
@@ -229,6 +233,27 @@ func (db *DB) Snapshot(ctx context.Context) (Kept, error) {
 		}
 	}
 	return k, err
+}
+
+// roll closes the files that are being written to, of this start's log and of the
+// newest of every other author: what is written next begins another, and those can be
+// freed as a whole.
+func (db *DB) roll() error {
+	newest := map[lattice.AuthorID]*authorlog.Log{}
+	for _, l := range db.logs.all() {
+		if w := l.Writer(); newest[w.Author] == nil || newest[w.Author].Writer().Incarnation < w.Incarnation {
+			newest[w.Author] = l
+		}
+	}
+	if l := db.logs.get(db.own); l != nil {
+		newest[db.own.Author] = l
+	}
+	for _, l := range newest {
+		if err := l.Roll(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // errMoving means that a fork came to light meanwhile.

@@ -17,6 +17,8 @@ type Status struct {
 	// by the clock or for a newer program.
 	Waiting, Held int
 	Refused       uint64 // entries of others that were not taken, since the start
+	// What was pruned since the start.
+	PrunedEntries, PrunedBytes uint64
 	// Equivocations is the number of authors that signed two entries for one place.
 	Equivocations int
 	Failed        string   // why nothing can be written; empty: it can
@@ -44,7 +46,10 @@ func (db *DB) Tips() []Tip {
 func (db *DB) Status() Status {
 	db.mu.RLock()
 	defer db.mu.RUnlock()
-	s := Status{Durability: db.o.Durability, Refused: db.refused.Load()}
+	s := Status{
+		Durability: db.o.Durability, Refused: db.refused.Load(),
+		PrunedEntries: db.freedEntries.Load(), PrunedBytes: db.freedBytes.Load(),
+	}
 	if err := db.writable(); err != nil {
 		s.Failed = err.Error()
 	}

@@ -71,6 +71,7 @@ type StateConfig struct {
 	Durability signedlog.Durability // what an acknowledged write of a key survives
 	FlushEvery time.Duration        // how late a sync may be at level Interval; default 1 s
 	CacheBytes int64                // of keys in memory, about; default 64 MiB
+	Upkeep     Upkeep               // snapshots that the node takes by itself; default none
 }
 
 func (c *Config) fill() error {
@@ -138,6 +139,8 @@ type Store struct {
 	count  int32 // partitions of all topics
 
 	offsets internal // constant after Open
+
+	upkeep upkeep
 
 	pidMu           sync.Mutex
 	nextPID, endPID uint64 // numbers taken and not given out
@@ -347,7 +350,7 @@ func (s *Store) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for name, run := range map[string]func(context.Context) error{
 		"groups": s.groups.Run, "share groups": s.shares.Run, "transactions": s.txns.Run, "housekeeping": s.keepHouse,
-		"expiry": s.expire, "catalogue": s.follow,
+		"expiry": s.expire, "catalogue": s.follow, "snapshots": s.tend,
 	} {
 		wg.Add(1)
 		go func() {

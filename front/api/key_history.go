@@ -26,13 +26,18 @@ func (a keyService) History(ctx context.Context, r *pb.KeyServiceHistoryRequest,
 	}
 	left := int(r.Limit)
 	var sent error
+	more := true // it ends because the logs do
 	err = s.State().History(ctx, m, r.Key, func(e keyval.Event) bool {
 		sent = stream.Send(eventMessage(e))
 		left--
-		return sent == nil && left != 0
+		more = sent == nil && left != 0
+		return more
 	})
 	if err == nil {
 		err = sent
+	}
+	if f, pruned := s.State().Floor(); err == nil && more && pruned {
+		err = stream.Send(&pb.KeyServiceHistoryResponse{Floor: floorMessage(f)})
 	}
 	return err
 }

@@ -116,7 +116,7 @@ func (w *watching) run(ctx context.Context) error {
 		select {
 		case <-w.Ready():
 		case <-progress.C:
-			if token := w.db.Token(w.Frontier()); !bytes.Equal(token, w.told) {
+			if token := w.Token(); !bytes.Equal(token, w.told) {
 				caughtUp = false
 			}
 		case <-ctx.Done():
@@ -127,7 +127,7 @@ func (w *watching) run(ctx context.Context) error {
 
 // send sends an event with the place to go on from after it.
 func (w *watching) send(m *pb.KeyServiceWatchResponse) error {
-	w.told = w.db.Token(w.Frontier())
+	w.told = w.Token()
 	m.Resume = w.told
 	return w.stream.Send(m)
 }
@@ -149,7 +149,7 @@ func changeMessage(c keyval.Change) *pb.KeyChange {
 	m := &pb.KeyChange{
 		Key: c.Key, Deleted: c.Deleted, Type: changeTypes[c.Kind], Value: c.Value, Conflicted: c.Conflicted, Origin: originMessage(c.Order),
 	}
-	if !c.Entry.IsZero() {
+	if m.Origin.Pruned = c.Entry.IsZero(); !m.Origin.Pruned {
 		m.Origin.Hash = c.Entry.String()
 	}
 	return m

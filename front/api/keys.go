@@ -86,14 +86,16 @@ func (o *origins) of(order state.Order) *pb.Origin {
 	return m
 }
 
-// fill adds the ids of the entries. One that was pruned has none.
+// fill adds the ids of the entries, or that one was pruned.
 func (o *origins) fill(db *keyval.DB) error {
 	for i, m := range o.all {
 		id, err := db.EntryID(o.dots[i].Writer, o.dots[i].Seq)
 		switch {
 		case err == nil:
 			m.Hash = id.String()
-		case lattice.KindOf(err) != lattice.NotFound:
+		case lattice.KindOf(err) == lattice.NotFound:
+			m.Pruned = true
+		default:
 			return err
 		}
 	}

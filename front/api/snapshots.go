@@ -33,6 +33,14 @@ func snapshotMessage(k keyval.Kept) *pb.Snapshot {
 	return m
 }
 
+func floorMessage(f keyval.Floor) *pb.Floor {
+	m := &pb.Floor{Snapshot: f.Snapshot.String(), Through: stamp(f.Through)}
+	if !f.Pruned.IsZero() {
+		m.Pruned = stamp(f.Pruned)
+	}
+	return m
+}
+
 func (a storeService) Snapshots(_ context.Context, r *pb.StoreServiceSnapshotsRequest) (*pb.StoreServiceSnapshotsResponse, error) {
 	s, err := a.store(r.Store)
 	if err != nil {
@@ -79,7 +87,13 @@ func (a storeService) Prune(ctx context.Context, r *pb.StoreServicePruneRequest)
 		return nil, err
 	}
 	id, err := snapshotID(r.Snapshot)
-	if err == nil && id.IsZero() {
+	switch {
+	case err != nil:
+	case len(r.Below) > 0 && !id.IsZero():
+		err = lattice.E(lattice.Invalid, errors.New("prune is to a snapshot or below a frontier, not both"))
+	case len(r.Below) > 0:
+		id, err = keptBelow(ctx, s.State(), r.Below)
+	case id.IsZero():
 		var k keyval.Kept
 		k, err = s.State().Snapshot(ctx)
 		id = k.ID
@@ -92,6 +106,24 @@ func (a storeService) Prune(ctx context.Context, r *pb.StoreServicePruneRequest)
 		return nil, err
 	}
 	return &pb.StoreServicePruneResponse{Base: snapshotMessage(p.Base), Entries: p.Entries, Logs: int32(p.Logs), Bytes: p.Bytes}, nil
+}
+
+// keptBelow returns the newest snapshot that has nothing beyond a frontier, or makes one.
+func keptBelow(ctx context.Context, db *keyval.DB, token []byte) (lattice.Hash, error) {
+	f, err := db.ParseToken(token)
+	if err != nil {
+		return lattice.Hash{}, lattice.E(lattice.Invalid, hinted(err, "give the frontier of lattice store info -o json, or the resume of a watch of this store"))
+	}
+	if db.Frontier().Within(f) { // what is written meanwhile may lead beyond it
+		if _, err := db.Snapshot(ctx); err != nil {
+			return lattice.Hash{}, err
+		}
+	}
+	k, err := db.KeptBelow(f)
+	if lattice.KindOf(err) == lattice.NotFound {
+		err = hinted(err, "keep snapshots to prune to: lattice store snapshot, or state.snapshot_every_ms in the configuration")
+	}
+	return k.ID, err
 }
 
 func (a storeService) Export(_ context.Context, r *pb.StoreServiceExportRequest) (*pb.StoreServiceExportResponse, error) {

@@ -86,7 +86,26 @@ func (a storeService) Info(_ context.Context, r *pb.StoreServiceInfoRequest) (*p
 	if err != nil {
 		return nil, err
 	}
-	return &pb.StoreServiceInfoResponse{Store: a.message(s)}, nil
+	m := a.message(s)
+	db := s.State()
+	m.Frontier = db.Token(db.Frontier())
+	if f, pruned := db.Floor(); pruned {
+		m.Floor = floorMessage(f)
+	}
+	m.Upkeep, err = upkeepMessage(s)
+	return &pb.StoreServiceInfoResponse{Store: m}, err
+}
+
+func upkeepMessage(s *store.Store) (*pb.Upkeep, error) {
+	u, err := s.Upkeep()
+	m := &pb.Upkeep{
+		SnapshotEveryMs: u.Every.Milliseconds(), SnapshotKeep: int32(u.Keep), PruneAfterMs: u.PruneAfter.Milliseconds(),
+		Snapshots: int32(u.Kept), PrunedEntries: s.State().Status().PrunedEntries, Failures: u.Failures, Failed: u.Failed,
+	}
+	if !u.Newest.IsZero() {
+		m.Newest = stamp(u.Newest)
+	}
+	return m, err
 }
 
 func (a storeService) Create(ctx context.Context, r *pb.StoreServiceCreateRequest) (*pb.StoreServiceCreateResponse, error) {

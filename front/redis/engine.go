@@ -24,11 +24,12 @@ type past interface {
 	History(ctx context.Context, m string, key []byte, yield func(keyval.Event) bool) error
 	// ProveFile returns the proof file of a key.
 	ProveFile(ctx context.Context, m string, key []byte) ([]byte, error)
+	// Floor returns up to where entries were pruned.
+	Floor() (keyval.Floor, bool)
 	// Watch streams changes; Each yields the keys as they are. Tokens say where a
 	// watch goes on.
 	Watch(m string, prefix []byte, from state.Frontier) (*keyval.Watcher, error)
 	Each(ctx context.Context, m string, prefix []byte, yield func(keyval.Change) error) error
-	Token(f state.Frontier) []byte
 	ParseToken(b []byte) (state.Frontier, error)
 }
 

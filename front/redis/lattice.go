@@ -18,9 +18,9 @@ import (
 func latticeCommands() family {
 	return family{"lattice", []command{
 		{name: "lattice.heads", arity: -2, flags: "noscript no_multi", specs: "RO access @1 0,1,0", since: "7.0.0", about: "all current versions of a key", do: latticeHeads,
-			note: "`LATTICE.HEADS key [LIMIT n]`. For each head: type, item (field, member or position), value, author, time (ms), hash of the entry, whether it wins, and why."},
+			note: "`LATTICE.HEADS key [LIMIT n]`. For each head: type, item (field, member or position), value, author, time (ms), hash of the entry (null when it was pruned), whether it wins, and why."},
 		{name: "lattice.history", arity: -2, flags: "noscript no_multi", specs: "RO access @1 0,1,0", since: "7.0.0", about: "what was done to a key, the newest first", do: latticeHistory,
-			note: "`LATTICE.HISTORY key [LIMIT n]`, 100 unless said otherwise. For each operation: what, item, value, author, time (ms), hash. Reads the logs."},
+			note: "`LATTICE.HISTORY key [LIMIT n]`, 100 unless said otherwise. For each operation: what, item, value, author, time (ms), hash. Reads the logs. Where entries were pruned, the last one is `pruned`, with the id of the snapshot as value and the time of the pruning: what they did is not known any more."},
 		{name: "lattice.prove", arity: 2, flags: "noscript no_multi", specs: "RO access @1 0,1,0", since: "7.0.0", about: "a proof of what a key holds, or that there is none", do: latticeProve,
 			note: "The text that `lattice proof key` prints; `lattice verify` checks it without the node. It waits for the writes before it. Into a file: `redis-cli -D \"\" LATTICE.PROVE key`, since redis-cli adds a line feed of its own."},
 		{name: "lattice.watch", arity: -2, flags: "pubsub noscript no_multi", specs: "not_key @1 0,1,0", since: "7.0.0", about: "be told of changes of the keys that begin with a prefix", set: pubsubOK, do: latticeWatch,
@@ -149,11 +149,23 @@ func latticeHistory(x *call) error {
 	if err != nil {
 		return err
 	}
+	if f, pruned := p.Floor(); pruned && len(events) < limit && size <= x.srv.cfg.MaxReplyBytes {
+		events = append(events, floorFields(f))
+	}
 	x.w.Array(len(events))
 	for _, f := range events {
 		writeFields(x.w, f)
 	}
 	return nil
+}
+
+// floorFields tells that what was done before was pruned: to which snapshot, and when.
+func floorFields(f keyval.Floor) []field {
+	at := any(nil)
+	if !f.Pruned.IsZero() {
+		at = f.Pruned.UnixMilli()
+	}
+	return []field{{"what", "pruned"}, {"item", nil}, {"value", f.Snapshot.String()}, {"author", nil}, {"time", at}, {"hash", nil}}
 }
 
 // eventFields tells what an operation did.

@@ -95,6 +95,20 @@ func Count[N ~int | ~int32 | ~int64 | ~uint64](n N) string {
 	return s
 }
 
+// Of writes how many there are of something, whose name for one is given: 1 entry,
+// 1,234 entries.
+func Of[N ~int | ~int32 | ~int64 | ~uint64](n N, one string) string {
+	name := one
+	switch stem, y := strings.CutSuffix(one, "y"); {
+	case n == 1:
+	case y && !strings.HasSuffix(stem, "e"): // key, keys
+		name = stem + "ies"
+	default:
+		name += "s"
+	}
+	return Count(n) + " " + name
+}
+
 // Bytes writes a size in binary units with three digits or so: 1.21 MiB.
 func Bytes(n int64) string {
 	if n < 1024 && n > -1024 {

@@ -120,7 +120,7 @@ func (m *Meter) run() {
 // line is one state of the meter.
 func (m *Meter) line(rate float64) string {
 	records, bytes := m.Counts()
-	s := fmt.Sprintf("%s %s records  %s  %s/s", m.verb, Count(records), Bytes(bytes), Count(int64(rate)))
+	s := fmt.Sprintf("%s %s  %s  %s/s", m.verb, Of(records, "record"), Bytes(bytes), Count(int64(rate)))
 	done := records
 	switch m.of {
 	case ofNothing:
@@ -138,7 +138,7 @@ func (m *Meter) summary() string {
 	records, bytes := m.Counts()
 	took := m.now().Sub(m.start)
 	rate := float64(records) / max(took.Seconds(), 1e-9)
-	return fmt.Sprintf("%s %s records, %s in %s (%s records/s, %s/s)", m.verb, Count(records), Bytes(bytes),
+	return fmt.Sprintf("%s %s, %s in %s (%s records/s, %s/s)", m.verb, Of(records, "record"), Bytes(bytes),
 		Took(took), Count(int64(rate)), Bytes(int64(float64(bytes)/max(took.Seconds(), 1e-9))))
 }
 

@@ -276,9 +276,12 @@ type Origin struct {
 	Hash string `protobuf:"bytes,3,opt,name=hash,proto3" json:"hash,omitempty"`
 	// Which start of the author's node, which of its entries, and which
 	// operation of the entry.
-	Incarnation   uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Sequence      uint64 `protobuf:"varint,5,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	Index         uint32 `protobuf:"varint,6,opt,name=index,proto3" json:"index,omitempty"`
+	Incarnation uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Sequence    uint64 `protobuf:"varint,5,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Index       uint32 `protobuf:"varint,6,opt,name=index,proto3" json:"index,omitempty"`
+	// The entry was pruned on this node, so its hash is not known: it is empty. The
+	// store's floor says up to where.
+	Pruned        bool `protobuf:"varint,7,opt,name=pruned,proto3" json:"pruned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -353,6 +356,13 @@ func (x *Origin) GetIndex() uint32 {
 		return x.Index
 	}
 	return 0
+}
+
+func (x *Origin) GetPruned() bool {
+	if x != nil {
+		return x.Pruned
+	}
+	return false
 }
 
 type KeyServiceGetRequest struct {
@@ -1149,9 +1159,12 @@ type KeyServiceHistoryResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Origin *Origin                `protobuf:"bytes,1,opt,name=origin,proto3" json:"origin,omitempty"`
 	// For people: "put", "delete", "add 5", "field name", ...
-	What          string `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"`
-	Item          []byte `protobuf:"bytes,3,opt,name=item,proto3" json:"item,omitempty"`
-	Value         []byte `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
+	What  string `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"`
+	Item  []byte `protobuf:"bytes,3,opt,name=item,proto3" json:"item,omitempty"`
+	Value []byte `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
+	// The last message, alone in it: entries up to there were pruned, and what they did
+	// to the key is not known here.
+	Floor         *Floor `protobuf:"bytes,5,opt,name=floor,proto3" json:"floor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1210,6 +1223,13 @@ func (x *KeyServiceHistoryResponse) GetItem() []byte {
 func (x *KeyServiceHistoryResponse) GetValue() []byte {
 	if x != nil {
 		return x.Value
+	}
+	return nil
+}
+
+func (x *KeyServiceHistoryResponse) GetFloor() *Floor {
+	if x != nil {
+		return x.Floor
 	}
 	return nil
 }
@@ -1499,7 +1519,7 @@ var File_lattice_v1_key_proto protoreflect.FileDescriptor
 const file_lattice_v1_key_proto_rawDesc = "" +
 	"\n" +
 	"\x14lattice/v1/key.proto\x12\n" +
-	"lattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbc\x01\n" +
+	"lattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16lattice/v1/store.proto\"\xbc\x01\n" +
 	"\aContent\x12'\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x13.lattice.v1.KeyTypeR\x04type\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12,\n" +
@@ -1512,14 +1532,15 @@ const file_lattice_v1_key_proto_rawDesc = "" +
 	"\n" +
 	"ScoredItem\x12\x16\n" +
 	"\x06member\x18\x01 \x01(\fR\x06member\x12\x14\n" +
-	"\x05score\x18\x02 \x01(\x01R\x05score\"\xb8\x01\n" +
+	"\x05score\x18\x02 \x01(\x01R\x05score\"\xd0\x01\n" +
 	"\x06Origin\x12\x16\n" +
 	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
 	"\x04hash\x18\x03 \x01(\tR\x04hash\x12 \n" +
 	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\x12\x1a\n" +
 	"\bsequence\x18\x05 \x01(\x04R\bsequence\x12\x14\n" +
-	"\x05index\x18\x06 \x01(\rR\x05index\"P\n" +
+	"\x05index\x18\x06 \x01(\rR\x05index\x12\x16\n" +
+	"\x06pruned\x18\a \x01(\bR\x06pruned\"P\n" +
 	"\x14KeyServiceGetRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x10\n" +
 	"\x03map\x18\x02 \x01(\tR\x03map\x12\x10\n" +
@@ -1575,12 +1596,13 @@ const file_lattice_v1_key_proto_rawDesc = "" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x10\n" +
 	"\x03map\x18\x02 \x01(\tR\x03map\x12\x10\n" +
 	"\x03key\x18\x03 \x01(\fR\x03key\x12\x14\n" +
-	"\x05limit\x18\x04 \x01(\x05R\x05limit\"\x85\x01\n" +
+	"\x05limit\x18\x04 \x01(\x05R\x05limit\"\xae\x01\n" +
 	"\x19KeyServiceHistoryResponse\x12*\n" +
 	"\x06origin\x18\x01 \x01(\v2\x12.lattice.v1.OriginR\x06origin\x12\x12\n" +
 	"\x04what\x18\x02 \x01(\tR\x04what\x12\x12\n" +
 	"\x04item\x18\x03 \x01(\fR\x04item\x12\x14\n" +
-	"\x05value\x18\x04 \x01(\fR\x05value\"\x86\x01\n" +
+	"\x05value\x18\x04 \x01(\fR\x05value\x12'\n" +
+	"\x05floor\x18\x05 \x01(\v2\x11.lattice.v1.FloorR\x05floor\"\x86\x01\n" +
 	"\x16KeyServiceWatchRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x10\n" +
 	"\x03map\x18\x02 \x01(\tR\x03map\x12\x16\n" +
@@ -1654,6 +1676,7 @@ var file_lattice_v1_key_proto_goTypes = []any{
 	(*KeyServiceWatchResponse)(nil),   // 18: lattice.v1.KeyServiceWatchResponse
 	(*KeyChange)(nil),                 // 19: lattice.v1.KeyChange
 	(*timestamppb.Timestamp)(nil),     // 20: google.protobuf.Timestamp
+	(*Floor)(nil),                     // 21: lattice.v1.Floor
 }
 var file_lattice_v1_key_proto_depIdxs = []int32{
 	0,  // 0: lattice.v1.Content.type:type_name -> lattice.v1.KeyType
@@ -1671,26 +1694,27 @@ var file_lattice_v1_key_proto_depIdxs = []int32{
 	4,  // 12: lattice.v1.KeyHead.origin:type_name -> lattice.v1.Origin
 	13, // 13: lattice.v1.KeyServiceHeadsResponse.heads:type_name -> lattice.v1.KeyHead
 	4,  // 14: lattice.v1.KeyServiceHistoryResponse.origin:type_name -> lattice.v1.Origin
-	19, // 15: lattice.v1.KeyServiceWatchResponse.change:type_name -> lattice.v1.KeyChange
-	0,  // 16: lattice.v1.KeyChange.type:type_name -> lattice.v1.KeyType
-	4,  // 17: lattice.v1.KeyChange.origin:type_name -> lattice.v1.Origin
-	5,  // 18: lattice.v1.KeyService.Get:input_type -> lattice.v1.KeyServiceGetRequest
-	8,  // 19: lattice.v1.KeyService.Write:input_type -> lattice.v1.KeyServiceWriteRequest
-	10, // 20: lattice.v1.KeyService.List:input_type -> lattice.v1.KeyServiceListRequest
-	12, // 21: lattice.v1.KeyService.Heads:input_type -> lattice.v1.KeyServiceHeadsRequest
-	15, // 22: lattice.v1.KeyService.History:input_type -> lattice.v1.KeyServiceHistoryRequest
-	17, // 23: lattice.v1.KeyService.Watch:input_type -> lattice.v1.KeyServiceWatchRequest
-	6,  // 24: lattice.v1.KeyService.Get:output_type -> lattice.v1.KeyServiceGetResponse
-	9,  // 25: lattice.v1.KeyService.Write:output_type -> lattice.v1.KeyServiceWriteResponse
-	11, // 26: lattice.v1.KeyService.List:output_type -> lattice.v1.KeyServiceListResponse
-	14, // 27: lattice.v1.KeyService.Heads:output_type -> lattice.v1.KeyServiceHeadsResponse
-	16, // 28: lattice.v1.KeyService.History:output_type -> lattice.v1.KeyServiceHistoryResponse
-	18, // 29: lattice.v1.KeyService.Watch:output_type -> lattice.v1.KeyServiceWatchResponse
-	24, // [24:30] is the sub-list for method output_type
-	18, // [18:24] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	21, // 15: lattice.v1.KeyServiceHistoryResponse.floor:type_name -> lattice.v1.Floor
+	19, // 16: lattice.v1.KeyServiceWatchResponse.change:type_name -> lattice.v1.KeyChange
+	0,  // 17: lattice.v1.KeyChange.type:type_name -> lattice.v1.KeyType
+	4,  // 18: lattice.v1.KeyChange.origin:type_name -> lattice.v1.Origin
+	5,  // 19: lattice.v1.KeyService.Get:input_type -> lattice.v1.KeyServiceGetRequest
+	8,  // 20: lattice.v1.KeyService.Write:input_type -> lattice.v1.KeyServiceWriteRequest
+	10, // 21: lattice.v1.KeyService.List:input_type -> lattice.v1.KeyServiceListRequest
+	12, // 22: lattice.v1.KeyService.Heads:input_type -> lattice.v1.KeyServiceHeadsRequest
+	15, // 23: lattice.v1.KeyService.History:input_type -> lattice.v1.KeyServiceHistoryRequest
+	17, // 24: lattice.v1.KeyService.Watch:input_type -> lattice.v1.KeyServiceWatchRequest
+	6,  // 25: lattice.v1.KeyService.Get:output_type -> lattice.v1.KeyServiceGetResponse
+	9,  // 26: lattice.v1.KeyService.Write:output_type -> lattice.v1.KeyServiceWriteResponse
+	11, // 27: lattice.v1.KeyService.List:output_type -> lattice.v1.KeyServiceListResponse
+	14, // 28: lattice.v1.KeyService.Heads:output_type -> lattice.v1.KeyServiceHeadsResponse
+	16, // 29: lattice.v1.KeyService.History:output_type -> lattice.v1.KeyServiceHistoryResponse
+	18, // 30: lattice.v1.KeyService.Watch:output_type -> lattice.v1.KeyServiceWatchResponse
+	25, // [25:31] is the sub-list for method output_type
+	19, // [19:25] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_lattice_v1_key_proto_init() }
@@ -1698,6 +1722,7 @@ func file_lattice_v1_key_proto_init() {
 	if File_lattice_v1_key_proto != nil {
 		return
 	}
+	file_lattice_v1_store_proto_init()
 	file_lattice_v1_key_proto_msgTypes[6].OneofWrappers = []any{
 		(*KeyWrite_Put)(nil),
 		(*KeyWrite_Delete)(nil),

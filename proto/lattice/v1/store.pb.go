@@ -42,7 +42,13 @@ type Store struct {
 	// admin, owner.
 	Role string `protobuf:"bytes,10,opt,name=role,proto3" json:"role,omitempty"`
 	// The node that made it, in hex.
-	Creator       string `protobuf:"bytes,11,opt,name=creator,proto3" json:"creator,omitempty"`
+	Creator string `protobuf:"bytes,11,opt,name=creator,proto3" json:"creator,omitempty"`
+	// In the answer of Info only: how far its state is, as Prune takes it and as a watch
+	// goes on from it; up to where entries were pruned, if any were; and what the node
+	// does about that by itself.
+	Frontier      []byte  `protobuf:"bytes,12,opt,name=frontier,proto3" json:"frontier,omitempty"`
+	Floor         *Floor  `protobuf:"bytes,13,opt,name=floor,proto3" json:"floor,omitempty"`
+	Upkeep        *Upkeep `protobuf:"bytes,14,opt,name=upkeep,proto3" json:"upkeep,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -154,6 +160,199 @@ func (x *Store) GetCreator() string {
 	return ""
 }
 
+func (x *Store) GetFrontier() []byte {
+	if x != nil {
+		return x.Frontier
+	}
+	return nil
+}
+
+func (x *Store) GetFloor() *Floor {
+	if x != nil {
+		return x.Floor
+	}
+	return nil
+}
+
+func (x *Store) GetUpkeep() *Upkeep {
+	if x != nil {
+		return x.Upkeep
+	}
+	return nil
+}
+
+// Floor is up to where a store's entries were pruned on the node: what they did to a
+// key is not known there any more, and what they came to is in the snapshot.
+type Floor struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the snapshot that stands for them, in hex.
+	Snapshot string `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// When the newest of them was written, by its author's clock.
+	Through *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=through,proto3" json:"through,omitempty"`
+	// When they were pruned on the node; not set: that is not known.
+	Pruned        *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=pruned,proto3" json:"pruned,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Floor) Reset() {
+	*x = Floor{}
+	mi := &file_lattice_v1_store_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Floor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Floor) ProtoMessage() {}
+
+func (x *Floor) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Floor.ProtoReflect.Descriptor instead.
+func (*Floor) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Floor) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+func (x *Floor) GetThrough() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Through
+	}
+	return nil
+}
+
+func (x *Floor) GetPruned() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Pruned
+	}
+	return nil
+}
+
+// Upkeep is when the node takes snapshots of a store's state by itself, and prunes.
+type Upkeep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0: it does not.
+	SnapshotEveryMs int64 `protobuf:"varint,1,opt,name=snapshot_every_ms,json=snapshotEveryMs,proto3" json:"snapshot_every_ms,omitempty"`
+	// How many stay, those that were asked for among them.
+	SnapshotKeep int32 `protobuf:"varint,2,opt,name=snapshot_keep,json=snapshotKeep,proto3" json:"snapshot_keep,omitempty"`
+	// Age of a snapshot to which history is pruned, with snapshot_keep newer ones; -1: never.
+	PruneAfterMs int64 `protobuf:"varint,3,opt,name=prune_after_ms,json=pruneAfterMs,proto3" json:"prune_after_ms,omitempty"`
+	// Snapshots there are, without the one that was pruned to, and the newest of them.
+	Snapshots int32                  `protobuf:"varint,4,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
+	Newest    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=newest,proto3" json:"newest,omitempty"`
+	// Entries that were pruned since the start, by itself or when asked for.
+	PrunedEntries uint64 `protobuf:"varint,6,opt,name=pruned_entries,json=prunedEntries,proto3" json:"pruned_entries,omitempty"`
+	// How often something failed since the start, and why the last time; empty: it did not.
+	Failures      uint64 `protobuf:"varint,7,opt,name=failures,proto3" json:"failures,omitempty"`
+	Failed        string `protobuf:"bytes,8,opt,name=failed,proto3" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Upkeep) Reset() {
+	*x = Upkeep{}
+	mi := &file_lattice_v1_store_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Upkeep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Upkeep) ProtoMessage() {}
+
+func (x *Upkeep) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Upkeep.ProtoReflect.Descriptor instead.
+func (*Upkeep) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Upkeep) GetSnapshotEveryMs() int64 {
+	if x != nil {
+		return x.SnapshotEveryMs
+	}
+	return 0
+}
+
+func (x *Upkeep) GetSnapshotKeep() int32 {
+	if x != nil {
+		return x.SnapshotKeep
+	}
+	return 0
+}
+
+func (x *Upkeep) GetPruneAfterMs() int64 {
+	if x != nil {
+		return x.PruneAfterMs
+	}
+	return 0
+}
+
+func (x *Upkeep) GetSnapshots() int32 {
+	if x != nil {
+		return x.Snapshots
+	}
+	return 0
+}
+
+func (x *Upkeep) GetNewest() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Newest
+	}
+	return nil
+}
+
+func (x *Upkeep) GetPrunedEntries() uint64 {
+	if x != nil {
+		return x.PrunedEntries
+	}
+	return 0
+}
+
+func (x *Upkeep) GetFailures() uint64 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *Upkeep) GetFailed() string {
+	if x != nil {
+		return x.Failed
+	}
+	return ""
+}
+
 type StoreServiceListRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -162,7 +361,7 @@ type StoreServiceListRequest struct {
 
 func (x *StoreServiceListRequest) Reset() {
 	*x = StoreServiceListRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[1]
+	mi := &file_lattice_v1_store_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -174,7 +373,7 @@ func (x *StoreServiceListRequest) String() string {
 func (*StoreServiceListRequest) ProtoMessage() {}
 
 func (x *StoreServiceListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[1]
+	mi := &file_lattice_v1_store_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -187,7 +386,7 @@ func (x *StoreServiceListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceListRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceListRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{1}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{3}
 }
 
 type StoreServiceListResponse struct {
@@ -199,7 +398,7 @@ type StoreServiceListResponse struct {
 
 func (x *StoreServiceListResponse) Reset() {
 	*x = StoreServiceListResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[2]
+	mi := &file_lattice_v1_store_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -211,7 +410,7 @@ func (x *StoreServiceListResponse) String() string {
 func (*StoreServiceListResponse) ProtoMessage() {}
 
 func (x *StoreServiceListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[2]
+	mi := &file_lattice_v1_store_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -224,7 +423,7 @@ func (x *StoreServiceListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceListResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceListResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{2}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *StoreServiceListResponse) GetStores() []*Store {
@@ -243,7 +442,7 @@ type StoreServiceInfoRequest struct {
 
 func (x *StoreServiceInfoRequest) Reset() {
 	*x = StoreServiceInfoRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[3]
+	mi := &file_lattice_v1_store_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -255,7 +454,7 @@ func (x *StoreServiceInfoRequest) String() string {
 func (*StoreServiceInfoRequest) ProtoMessage() {}
 
 func (x *StoreServiceInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[3]
+	mi := &file_lattice_v1_store_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -268,7 +467,7 @@ func (x *StoreServiceInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceInfoRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceInfoRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{3}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StoreServiceInfoRequest) GetStore() string {
@@ -287,7 +486,7 @@ type StoreServiceInfoResponse struct {
 
 func (x *StoreServiceInfoResponse) Reset() {
 	*x = StoreServiceInfoResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[4]
+	mi := &file_lattice_v1_store_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -299,7 +498,7 @@ func (x *StoreServiceInfoResponse) String() string {
 func (*StoreServiceInfoResponse) ProtoMessage() {}
 
 func (x *StoreServiceInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[4]
+	mi := &file_lattice_v1_store_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -312,7 +511,7 @@ func (x *StoreServiceInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceInfoResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceInfoResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{4}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StoreServiceInfoResponse) GetStore() *Store {
@@ -332,7 +531,7 @@ type StoreServiceCreateRequest struct {
 
 func (x *StoreServiceCreateRequest) Reset() {
 	*x = StoreServiceCreateRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[5]
+	mi := &file_lattice_v1_store_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -344,7 +543,7 @@ func (x *StoreServiceCreateRequest) String() string {
 func (*StoreServiceCreateRequest) ProtoMessage() {}
 
 func (x *StoreServiceCreateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[5]
+	mi := &file_lattice_v1_store_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -357,7 +556,7 @@ func (x *StoreServiceCreateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceCreateRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceCreateRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{5}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StoreServiceCreateRequest) GetName() string {
@@ -376,7 +575,7 @@ type StoreServiceCreateResponse struct {
 
 func (x *StoreServiceCreateResponse) Reset() {
 	*x = StoreServiceCreateResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[6]
+	mi := &file_lattice_v1_store_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -388,7 +587,7 @@ func (x *StoreServiceCreateResponse) String() string {
 func (*StoreServiceCreateResponse) ProtoMessage() {}
 
 func (x *StoreServiceCreateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[6]
+	mi := &file_lattice_v1_store_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -401,7 +600,7 @@ func (x *StoreServiceCreateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceCreateResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceCreateResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{6}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StoreServiceCreateResponse) GetStore() *Store {
@@ -420,7 +619,7 @@ type StoreServiceUseRequest struct {
 
 func (x *StoreServiceUseRequest) Reset() {
 	*x = StoreServiceUseRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[7]
+	mi := &file_lattice_v1_store_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -432,7 +631,7 @@ func (x *StoreServiceUseRequest) String() string {
 func (*StoreServiceUseRequest) ProtoMessage() {}
 
 func (x *StoreServiceUseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[7]
+	mi := &file_lattice_v1_store_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -445,7 +644,7 @@ func (x *StoreServiceUseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceUseRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceUseRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{7}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StoreServiceUseRequest) GetStore() string {
@@ -464,7 +663,7 @@ type StoreServiceUseResponse struct {
 
 func (x *StoreServiceUseResponse) Reset() {
 	*x = StoreServiceUseResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[8]
+	mi := &file_lattice_v1_store_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -476,7 +675,7 @@ func (x *StoreServiceUseResponse) String() string {
 func (*StoreServiceUseResponse) ProtoMessage() {}
 
 func (x *StoreServiceUseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[8]
+	mi := &file_lattice_v1_store_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -489,7 +688,7 @@ func (x *StoreServiceUseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceUseResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceUseResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{8}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StoreServiceUseResponse) GetStore() *Store {
@@ -517,7 +716,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_lattice_v1_store_proto_msgTypes[9]
+	mi := &file_lattice_v1_store_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -529,7 +728,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[9]
+	mi := &file_lattice_v1_store_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -542,7 +741,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{9}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Snapshot) GetId() string {
@@ -589,7 +788,7 @@ type StoreServiceSnapshotsRequest struct {
 
 func (x *StoreServiceSnapshotsRequest) Reset() {
 	*x = StoreServiceSnapshotsRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[10]
+	mi := &file_lattice_v1_store_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -601,7 +800,7 @@ func (x *StoreServiceSnapshotsRequest) String() string {
 func (*StoreServiceSnapshotsRequest) ProtoMessage() {}
 
 func (x *StoreServiceSnapshotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[10]
+	mi := &file_lattice_v1_store_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -614,7 +813,7 @@ func (x *StoreServiceSnapshotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceSnapshotsRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceSnapshotsRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{10}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StoreServiceSnapshotsRequest) GetStore() string {
@@ -634,7 +833,7 @@ type StoreServiceSnapshotsResponse struct {
 
 func (x *StoreServiceSnapshotsResponse) Reset() {
 	*x = StoreServiceSnapshotsResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[11]
+	mi := &file_lattice_v1_store_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +845,7 @@ func (x *StoreServiceSnapshotsResponse) String() string {
 func (*StoreServiceSnapshotsResponse) ProtoMessage() {}
 
 func (x *StoreServiceSnapshotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[11]
+	mi := &file_lattice_v1_store_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +858,7 @@ func (x *StoreServiceSnapshotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceSnapshotsResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceSnapshotsResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{11}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StoreServiceSnapshotsResponse) GetSnapshots() []*Snapshot {
@@ -678,7 +877,7 @@ type StoreServiceSnapshotRequest struct {
 
 func (x *StoreServiceSnapshotRequest) Reset() {
 	*x = StoreServiceSnapshotRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[12]
+	mi := &file_lattice_v1_store_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +889,7 @@ func (x *StoreServiceSnapshotRequest) String() string {
 func (*StoreServiceSnapshotRequest) ProtoMessage() {}
 
 func (x *StoreServiceSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[12]
+	mi := &file_lattice_v1_store_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +902,7 @@ func (x *StoreServiceSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{12}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StoreServiceSnapshotRequest) GetStore() string {
@@ -722,7 +921,7 @@ type StoreServiceSnapshotResponse struct {
 
 func (x *StoreServiceSnapshotResponse) Reset() {
 	*x = StoreServiceSnapshotResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[13]
+	mi := &file_lattice_v1_store_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -734,7 +933,7 @@ func (x *StoreServiceSnapshotResponse) String() string {
 func (*StoreServiceSnapshotResponse) ProtoMessage() {}
 
 func (x *StoreServiceSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[13]
+	mi := &file_lattice_v1_store_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -747,7 +946,7 @@ func (x *StoreServiceSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{13}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StoreServiceSnapshotResponse) GetSnapshot() *Snapshot {
@@ -767,7 +966,7 @@ type StoreServiceDropSnapshotRequest struct {
 
 func (x *StoreServiceDropSnapshotRequest) Reset() {
 	*x = StoreServiceDropSnapshotRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[14]
+	mi := &file_lattice_v1_store_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -779,7 +978,7 @@ func (x *StoreServiceDropSnapshotRequest) String() string {
 func (*StoreServiceDropSnapshotRequest) ProtoMessage() {}
 
 func (x *StoreServiceDropSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[14]
+	mi := &file_lattice_v1_store_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -792,7 +991,7 @@ func (x *StoreServiceDropSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceDropSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceDropSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{14}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StoreServiceDropSnapshotRequest) GetStore() string {
@@ -817,7 +1016,7 @@ type StoreServiceDropSnapshotResponse struct {
 
 func (x *StoreServiceDropSnapshotResponse) Reset() {
 	*x = StoreServiceDropSnapshotResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[15]
+	mi := &file_lattice_v1_store_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -829,7 +1028,7 @@ func (x *StoreServiceDropSnapshotResponse) String() string {
 func (*StoreServiceDropSnapshotResponse) ProtoMessage() {}
 
 func (x *StoreServiceDropSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[15]
+	mi := &file_lattice_v1_store_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -842,21 +1041,25 @@ func (x *StoreServiceDropSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceDropSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceDropSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{15}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{17}
 }
 
 type StoreServicePruneRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Store string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
 	// Of a kept snapshot; empty: one is taken now.
-	Snapshot      string `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	Snapshot string `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// Instead of a snapshot: prune nothing beyond this frontier, which a store, or a change
+	// that a watch told of, had. The newest snapshot that is not beyond it is taken, or one
+	// made now if the state is not beyond it. KIND_NOT_FOUND: there is none.
+	Below         []byte `protobuf:"bytes,3,opt,name=below,proto3" json:"below,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StoreServicePruneRequest) Reset() {
 	*x = StoreServicePruneRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[16]
+	mi := &file_lattice_v1_store_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +1071,7 @@ func (x *StoreServicePruneRequest) String() string {
 func (*StoreServicePruneRequest) ProtoMessage() {}
 
 func (x *StoreServicePruneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[16]
+	mi := &file_lattice_v1_store_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +1084,7 @@ func (x *StoreServicePruneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServicePruneRequest.ProtoReflect.Descriptor instead.
 func (*StoreServicePruneRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{16}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StoreServicePruneRequest) GetStore() string {
@@ -896,6 +1099,13 @@ func (x *StoreServicePruneRequest) GetSnapshot() string {
 		return x.Snapshot
 	}
 	return ""
+}
+
+func (x *StoreServicePruneRequest) GetBelow() []byte {
+	if x != nil {
+		return x.Below
+	}
+	return nil
 }
 
 type StoreServicePruneResponse struct {
@@ -914,7 +1124,7 @@ type StoreServicePruneResponse struct {
 
 func (x *StoreServicePruneResponse) Reset() {
 	*x = StoreServicePruneResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[17]
+	mi := &file_lattice_v1_store_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -926,7 +1136,7 @@ func (x *StoreServicePruneResponse) String() string {
 func (*StoreServicePruneResponse) ProtoMessage() {}
 
 func (x *StoreServicePruneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[17]
+	mi := &file_lattice_v1_store_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -939,7 +1149,7 @@ func (x *StoreServicePruneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServicePruneResponse.ProtoReflect.Descriptor instead.
 func (*StoreServicePruneResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{17}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StoreServicePruneResponse) GetBase() *Snapshot {
@@ -981,7 +1191,7 @@ type StoreServiceExportRequest struct {
 
 func (x *StoreServiceExportRequest) Reset() {
 	*x = StoreServiceExportRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[18]
+	mi := &file_lattice_v1_store_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -993,7 +1203,7 @@ func (x *StoreServiceExportRequest) String() string {
 func (*StoreServiceExportRequest) ProtoMessage() {}
 
 func (x *StoreServiceExportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[18]
+	mi := &file_lattice_v1_store_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1006,7 +1216,7 @@ func (x *StoreServiceExportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceExportRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceExportRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{18}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StoreServiceExportRequest) GetStore() string {
@@ -1040,7 +1250,7 @@ type StoreServiceExportResponse struct {
 
 func (x *StoreServiceExportResponse) Reset() {
 	*x = StoreServiceExportResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[19]
+	mi := &file_lattice_v1_store_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1262,7 @@ func (x *StoreServiceExportResponse) String() string {
 func (*StoreServiceExportResponse) ProtoMessage() {}
 
 func (x *StoreServiceExportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[19]
+	mi := &file_lattice_v1_store_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1275,7 @@ func (x *StoreServiceExportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceExportResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceExportResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{19}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StoreServiceExportResponse) GetData() []byte {
@@ -1089,7 +1299,7 @@ type StoreServiceImportRequest struct {
 
 func (x *StoreServiceImportRequest) Reset() {
 	*x = StoreServiceImportRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[20]
+	mi := &file_lattice_v1_store_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1311,7 @@ func (x *StoreServiceImportRequest) String() string {
 func (*StoreServiceImportRequest) ProtoMessage() {}
 
 func (x *StoreServiceImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[20]
+	mi := &file_lattice_v1_store_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1324,7 @@ func (x *StoreServiceImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceImportRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceImportRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{20}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StoreServiceImportRequest) GetSnapshot() string {
@@ -1157,7 +1367,7 @@ type StoreServiceImportResponse struct {
 
 func (x *StoreServiceImportResponse) Reset() {
 	*x = StoreServiceImportResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[21]
+	mi := &file_lattice_v1_store_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1379,7 @@ func (x *StoreServiceImportResponse) String() string {
 func (*StoreServiceImportResponse) ProtoMessage() {}
 
 func (x *StoreServiceImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[21]
+	mi := &file_lattice_v1_store_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1392,7 @@ func (x *StoreServiceImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceImportResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceImportResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{21}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StoreServiceImportResponse) GetReceived() int64 {
@@ -1221,7 +1431,7 @@ type Imported struct {
 
 func (x *Imported) Reset() {
 	*x = Imported{}
-	mi := &file_lattice_v1_store_proto_msgTypes[22]
+	mi := &file_lattice_v1_store_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1233,7 +1443,7 @@ func (x *Imported) String() string {
 func (*Imported) ProtoMessage() {}
 
 func (x *Imported) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[22]
+	mi := &file_lattice_v1_store_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1246,7 +1456,7 @@ func (x *Imported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Imported.ProtoReflect.Descriptor instead.
 func (*Imported) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{22}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Imported) GetStore() *Store {
@@ -1303,7 +1513,7 @@ var File_lattice_v1_store_proto protoreflect.FileDescriptor
 const file_lattice_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"\x16lattice/v1/store.proto\x12\n" +
-	"lattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbd\x02\n" +
+	"lattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xae\x03\n" +
 	"\x05Store\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x124\n" +
@@ -1318,7 +1528,23 @@ const file_lattice_v1_store_proto_rawDesc = "" +
 	"\adefault\x18\t \x01(\bR\adefault\x12\x12\n" +
 	"\x04role\x18\n" +
 	" \x01(\tR\x04role\x12\x18\n" +
-	"\acreator\x18\v \x01(\tR\acreator\"\x19\n" +
+	"\acreator\x18\v \x01(\tR\acreator\x12\x1a\n" +
+	"\bfrontier\x18\f \x01(\fR\bfrontier\x12'\n" +
+	"\x05floor\x18\r \x01(\v2\x11.lattice.v1.FloorR\x05floor\x12*\n" +
+	"\x06upkeep\x18\x0e \x01(\v2\x12.lattice.v1.UpkeepR\x06upkeep\"\x8d\x01\n" +
+	"\x05Floor\x12\x1a\n" +
+	"\bsnapshot\x18\x01 \x01(\tR\bsnapshot\x124\n" +
+	"\athrough\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\athrough\x122\n" +
+	"\x06pruned\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x06pruned\"\xac\x02\n" +
+	"\x06Upkeep\x12*\n" +
+	"\x11snapshot_every_ms\x18\x01 \x01(\x03R\x0fsnapshotEveryMs\x12#\n" +
+	"\rsnapshot_keep\x18\x02 \x01(\x05R\fsnapshotKeep\x12$\n" +
+	"\x0eprune_after_ms\x18\x03 \x01(\x03R\fpruneAfterMs\x12\x1c\n" +
+	"\tsnapshots\x18\x04 \x01(\x05R\tsnapshots\x122\n" +
+	"\x06newest\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06newest\x12%\n" +
+	"\x0epruned_entries\x18\x06 \x01(\x04R\rprunedEntries\x12\x1a\n" +
+	"\bfailures\x18\a \x01(\x04R\bfailures\x12\x16\n" +
+	"\x06failed\x18\b \x01(\tR\x06failed\"\x19\n" +
 	"\x17StoreServiceListRequest\"E\n" +
 	"\x18StoreServiceListResponse\x12)\n" +
 	"\x06stores\x18\x01 \x03(\v2\x11.lattice.v1.StoreR\x06stores\"/\n" +
@@ -1351,10 +1577,11 @@ const file_lattice_v1_store_proto_rawDesc = "" +
 	"\x1fStoreServiceDropSnapshotRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\"\"\n" +
-	" StoreServiceDropSnapshotResponse\"L\n" +
+	" StoreServiceDropSnapshotResponse\"b\n" +
 	"\x18StoreServicePruneRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x1a\n" +
-	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\"\x89\x01\n" +
+	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12\x14\n" +
+	"\x05below\x18\x03 \x01(\fR\x05below\"\x89\x01\n" +
 	"\x19StoreServicePruneResponse\x12(\n" +
 	"\x04base\x18\x01 \x01(\v2\x14.lattice.v1.SnapshotR\x04base\x12\x18\n" +
 	"\aentries\x18\x02 \x01(\x04R\aentries\x12\x12\n" +
@@ -1406,70 +1633,77 @@ func file_lattice_v1_store_proto_rawDescGZIP() []byte {
 	return file_lattice_v1_store_proto_rawDescData
 }
 
-var file_lattice_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_lattice_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_lattice_v1_store_proto_goTypes = []any{
 	(*Store)(nil),                            // 0: lattice.v1.Store
-	(*StoreServiceListRequest)(nil),          // 1: lattice.v1.StoreServiceListRequest
-	(*StoreServiceListResponse)(nil),         // 2: lattice.v1.StoreServiceListResponse
-	(*StoreServiceInfoRequest)(nil),          // 3: lattice.v1.StoreServiceInfoRequest
-	(*StoreServiceInfoResponse)(nil),         // 4: lattice.v1.StoreServiceInfoResponse
-	(*StoreServiceCreateRequest)(nil),        // 5: lattice.v1.StoreServiceCreateRequest
-	(*StoreServiceCreateResponse)(nil),       // 6: lattice.v1.StoreServiceCreateResponse
-	(*StoreServiceUseRequest)(nil),           // 7: lattice.v1.StoreServiceUseRequest
-	(*StoreServiceUseResponse)(nil),          // 8: lattice.v1.StoreServiceUseResponse
-	(*Snapshot)(nil),                         // 9: lattice.v1.Snapshot
-	(*StoreServiceSnapshotsRequest)(nil),     // 10: lattice.v1.StoreServiceSnapshotsRequest
-	(*StoreServiceSnapshotsResponse)(nil),    // 11: lattice.v1.StoreServiceSnapshotsResponse
-	(*StoreServiceSnapshotRequest)(nil),      // 12: lattice.v1.StoreServiceSnapshotRequest
-	(*StoreServiceSnapshotResponse)(nil),     // 13: lattice.v1.StoreServiceSnapshotResponse
-	(*StoreServiceDropSnapshotRequest)(nil),  // 14: lattice.v1.StoreServiceDropSnapshotRequest
-	(*StoreServiceDropSnapshotResponse)(nil), // 15: lattice.v1.StoreServiceDropSnapshotResponse
-	(*StoreServicePruneRequest)(nil),         // 16: lattice.v1.StoreServicePruneRequest
-	(*StoreServicePruneResponse)(nil),        // 17: lattice.v1.StoreServicePruneResponse
-	(*StoreServiceExportRequest)(nil),        // 18: lattice.v1.StoreServiceExportRequest
-	(*StoreServiceExportResponse)(nil),       // 19: lattice.v1.StoreServiceExportResponse
-	(*StoreServiceImportRequest)(nil),        // 20: lattice.v1.StoreServiceImportRequest
-	(*StoreServiceImportResponse)(nil),       // 21: lattice.v1.StoreServiceImportResponse
-	(*Imported)(nil),                         // 22: lattice.v1.Imported
-	(*timestamppb.Timestamp)(nil),            // 23: google.protobuf.Timestamp
+	(*Floor)(nil),                            // 1: lattice.v1.Floor
+	(*Upkeep)(nil),                           // 2: lattice.v1.Upkeep
+	(*StoreServiceListRequest)(nil),          // 3: lattice.v1.StoreServiceListRequest
+	(*StoreServiceListResponse)(nil),         // 4: lattice.v1.StoreServiceListResponse
+	(*StoreServiceInfoRequest)(nil),          // 5: lattice.v1.StoreServiceInfoRequest
+	(*StoreServiceInfoResponse)(nil),         // 6: lattice.v1.StoreServiceInfoResponse
+	(*StoreServiceCreateRequest)(nil),        // 7: lattice.v1.StoreServiceCreateRequest
+	(*StoreServiceCreateResponse)(nil),       // 8: lattice.v1.StoreServiceCreateResponse
+	(*StoreServiceUseRequest)(nil),           // 9: lattice.v1.StoreServiceUseRequest
+	(*StoreServiceUseResponse)(nil),          // 10: lattice.v1.StoreServiceUseResponse
+	(*Snapshot)(nil),                         // 11: lattice.v1.Snapshot
+	(*StoreServiceSnapshotsRequest)(nil),     // 12: lattice.v1.StoreServiceSnapshotsRequest
+	(*StoreServiceSnapshotsResponse)(nil),    // 13: lattice.v1.StoreServiceSnapshotsResponse
+	(*StoreServiceSnapshotRequest)(nil),      // 14: lattice.v1.StoreServiceSnapshotRequest
+	(*StoreServiceSnapshotResponse)(nil),     // 15: lattice.v1.StoreServiceSnapshotResponse
+	(*StoreServiceDropSnapshotRequest)(nil),  // 16: lattice.v1.StoreServiceDropSnapshotRequest
+	(*StoreServiceDropSnapshotResponse)(nil), // 17: lattice.v1.StoreServiceDropSnapshotResponse
+	(*StoreServicePruneRequest)(nil),         // 18: lattice.v1.StoreServicePruneRequest
+	(*StoreServicePruneResponse)(nil),        // 19: lattice.v1.StoreServicePruneResponse
+	(*StoreServiceExportRequest)(nil),        // 20: lattice.v1.StoreServiceExportRequest
+	(*StoreServiceExportResponse)(nil),       // 21: lattice.v1.StoreServiceExportResponse
+	(*StoreServiceImportRequest)(nil),        // 22: lattice.v1.StoreServiceImportRequest
+	(*StoreServiceImportResponse)(nil),       // 23: lattice.v1.StoreServiceImportResponse
+	(*Imported)(nil),                         // 24: lattice.v1.Imported
+	(*timestamppb.Timestamp)(nil),            // 25: google.protobuf.Timestamp
 }
 var file_lattice_v1_store_proto_depIdxs = []int32{
-	23, // 0: lattice.v1.Store.created:type_name -> google.protobuf.Timestamp
-	0,  // 1: lattice.v1.StoreServiceListResponse.stores:type_name -> lattice.v1.Store
-	0,  // 2: lattice.v1.StoreServiceInfoResponse.store:type_name -> lattice.v1.Store
-	0,  // 3: lattice.v1.StoreServiceCreateResponse.store:type_name -> lattice.v1.Store
-	0,  // 4: lattice.v1.StoreServiceUseResponse.store:type_name -> lattice.v1.Store
-	23, // 5: lattice.v1.Snapshot.taken:type_name -> google.protobuf.Timestamp
-	9,  // 6: lattice.v1.StoreServiceSnapshotsResponse.snapshots:type_name -> lattice.v1.Snapshot
-	9,  // 7: lattice.v1.StoreServiceSnapshotResponse.snapshot:type_name -> lattice.v1.Snapshot
-	9,  // 8: lattice.v1.StoreServicePruneResponse.base:type_name -> lattice.v1.Snapshot
-	22, // 9: lattice.v1.StoreServiceImportResponse.imported:type_name -> lattice.v1.Imported
-	0,  // 10: lattice.v1.Imported.store:type_name -> lattice.v1.Store
-	1,  // 11: lattice.v1.StoreService.List:input_type -> lattice.v1.StoreServiceListRequest
-	3,  // 12: lattice.v1.StoreService.Info:input_type -> lattice.v1.StoreServiceInfoRequest
-	5,  // 13: lattice.v1.StoreService.Create:input_type -> lattice.v1.StoreServiceCreateRequest
-	7,  // 14: lattice.v1.StoreService.Use:input_type -> lattice.v1.StoreServiceUseRequest
-	10, // 15: lattice.v1.StoreService.Snapshots:input_type -> lattice.v1.StoreServiceSnapshotsRequest
-	12, // 16: lattice.v1.StoreService.Snapshot:input_type -> lattice.v1.StoreServiceSnapshotRequest
-	14, // 17: lattice.v1.StoreService.DropSnapshot:input_type -> lattice.v1.StoreServiceDropSnapshotRequest
-	16, // 18: lattice.v1.StoreService.Prune:input_type -> lattice.v1.StoreServicePruneRequest
-	18, // 19: lattice.v1.StoreService.Export:input_type -> lattice.v1.StoreServiceExportRequest
-	20, // 20: lattice.v1.StoreService.Import:input_type -> lattice.v1.StoreServiceImportRequest
-	2,  // 21: lattice.v1.StoreService.List:output_type -> lattice.v1.StoreServiceListResponse
-	4,  // 22: lattice.v1.StoreService.Info:output_type -> lattice.v1.StoreServiceInfoResponse
-	6,  // 23: lattice.v1.StoreService.Create:output_type -> lattice.v1.StoreServiceCreateResponse
-	8,  // 24: lattice.v1.StoreService.Use:output_type -> lattice.v1.StoreServiceUseResponse
-	11, // 25: lattice.v1.StoreService.Snapshots:output_type -> lattice.v1.StoreServiceSnapshotsResponse
-	13, // 26: lattice.v1.StoreService.Snapshot:output_type -> lattice.v1.StoreServiceSnapshotResponse
-	15, // 27: lattice.v1.StoreService.DropSnapshot:output_type -> lattice.v1.StoreServiceDropSnapshotResponse
-	17, // 28: lattice.v1.StoreService.Prune:output_type -> lattice.v1.StoreServicePruneResponse
-	19, // 29: lattice.v1.StoreService.Export:output_type -> lattice.v1.StoreServiceExportResponse
-	21, // 30: lattice.v1.StoreService.Import:output_type -> lattice.v1.StoreServiceImportResponse
-	21, // [21:31] is the sub-list for method output_type
-	11, // [11:21] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	25, // 0: lattice.v1.Store.created:type_name -> google.protobuf.Timestamp
+	1,  // 1: lattice.v1.Store.floor:type_name -> lattice.v1.Floor
+	2,  // 2: lattice.v1.Store.upkeep:type_name -> lattice.v1.Upkeep
+	25, // 3: lattice.v1.Floor.through:type_name -> google.protobuf.Timestamp
+	25, // 4: lattice.v1.Floor.pruned:type_name -> google.protobuf.Timestamp
+	25, // 5: lattice.v1.Upkeep.newest:type_name -> google.protobuf.Timestamp
+	0,  // 6: lattice.v1.StoreServiceListResponse.stores:type_name -> lattice.v1.Store
+	0,  // 7: lattice.v1.StoreServiceInfoResponse.store:type_name -> lattice.v1.Store
+	0,  // 8: lattice.v1.StoreServiceCreateResponse.store:type_name -> lattice.v1.Store
+	0,  // 9: lattice.v1.StoreServiceUseResponse.store:type_name -> lattice.v1.Store
+	25, // 10: lattice.v1.Snapshot.taken:type_name -> google.protobuf.Timestamp
+	11, // 11: lattice.v1.StoreServiceSnapshotsResponse.snapshots:type_name -> lattice.v1.Snapshot
+	11, // 12: lattice.v1.StoreServiceSnapshotResponse.snapshot:type_name -> lattice.v1.Snapshot
+	11, // 13: lattice.v1.StoreServicePruneResponse.base:type_name -> lattice.v1.Snapshot
+	24, // 14: lattice.v1.StoreServiceImportResponse.imported:type_name -> lattice.v1.Imported
+	0,  // 15: lattice.v1.Imported.store:type_name -> lattice.v1.Store
+	3,  // 16: lattice.v1.StoreService.List:input_type -> lattice.v1.StoreServiceListRequest
+	5,  // 17: lattice.v1.StoreService.Info:input_type -> lattice.v1.StoreServiceInfoRequest
+	7,  // 18: lattice.v1.StoreService.Create:input_type -> lattice.v1.StoreServiceCreateRequest
+	9,  // 19: lattice.v1.StoreService.Use:input_type -> lattice.v1.StoreServiceUseRequest
+	12, // 20: lattice.v1.StoreService.Snapshots:input_type -> lattice.v1.StoreServiceSnapshotsRequest
+	14, // 21: lattice.v1.StoreService.Snapshot:input_type -> lattice.v1.StoreServiceSnapshotRequest
+	16, // 22: lattice.v1.StoreService.DropSnapshot:input_type -> lattice.v1.StoreServiceDropSnapshotRequest
+	18, // 23: lattice.v1.StoreService.Prune:input_type -> lattice.v1.StoreServicePruneRequest
+	20, // 24: lattice.v1.StoreService.Export:input_type -> lattice.v1.StoreServiceExportRequest
+	22, // 25: lattice.v1.StoreService.Import:input_type -> lattice.v1.StoreServiceImportRequest
+	4,  // 26: lattice.v1.StoreService.List:output_type -> lattice.v1.StoreServiceListResponse
+	6,  // 27: lattice.v1.StoreService.Info:output_type -> lattice.v1.StoreServiceInfoResponse
+	8,  // 28: lattice.v1.StoreService.Create:output_type -> lattice.v1.StoreServiceCreateResponse
+	10, // 29: lattice.v1.StoreService.Use:output_type -> lattice.v1.StoreServiceUseResponse
+	13, // 30: lattice.v1.StoreService.Snapshots:output_type -> lattice.v1.StoreServiceSnapshotsResponse
+	15, // 31: lattice.v1.StoreService.Snapshot:output_type -> lattice.v1.StoreServiceSnapshotResponse
+	17, // 32: lattice.v1.StoreService.DropSnapshot:output_type -> lattice.v1.StoreServiceDropSnapshotResponse
+	19, // 33: lattice.v1.StoreService.Prune:output_type -> lattice.v1.StoreServicePruneResponse
+	21, // 34: lattice.v1.StoreService.Export:output_type -> lattice.v1.StoreServiceExportResponse
+	23, // 35: lattice.v1.StoreService.Import:output_type -> lattice.v1.StoreServiceImportResponse
+	26, // [26:36] is the sub-list for method output_type
+	16, // [16:26] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_lattice_v1_store_proto_init() }
@@ -1483,7 +1717,7 @@ func file_lattice_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lattice_v1_store_proto_rawDesc), len(file_lattice_v1_store_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -60,7 +60,8 @@ type KeyServiceClient interface {
 	// returns first.
 	Heads(context.Context, *v1.KeyServiceHeadsRequest) (*v1.KeyServiceHeadsResponse, error)
 	// History returns what was done to a key, the newest first, from the logs
-	// that this node has. It reads them backwards, so it costs what they hold.
+	// that this node has. It reads them backwards, so it costs what they hold. The last
+	// message says so if it ends where entries were pruned.
 	History(context.Context, *v1.KeyServiceHistoryRequest) (*connect.ServerStreamForClient[v1.KeyServiceHistoryResponse], error)
 	// Watch sends the changes of the keys that begin with a prefix, in the order
 	// in which this node came to know of them, until the caller leaves or the node
@@ -194,7 +195,8 @@ type KeyServiceHandler interface {
 	// returns first.
 	Heads(context.Context, *v1.KeyServiceHeadsRequest) (*v1.KeyServiceHeadsResponse, error)
 	// History returns what was done to a key, the newest first, from the logs
-	// that this node has. It reads them backwards, so it costs what they hold.
+	// that this node has. It reads them backwards, so it costs what they hold. The last
+	// message says so if it ends where entries were pruned.
 	History(context.Context, *v1.KeyServiceHistoryRequest, *connect.ServerStream[v1.KeyServiceHistoryResponse]) error
 	// Watch sends the changes of the keys that begin with a prefix, in the order
 	// in which this node came to know of them, until the caller leaves or the node
