@@ -7,12 +7,10 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"slices"
-	"strings"
 
 	lattice "github.com/lattice-log/lattice"
-	"github.com/lattice-log/lattice/internal/nearest"
 	"github.com/lattice-log/lattice/pipeline/event"
+	"github.com/lattice-log/lattice/pipeline/intents/request"
 	"github.com/lattice-log/lattice/pipeline/ledger"
 )
 
@@ -59,7 +57,7 @@ func (s *Service) post(w http.ResponseWriter, hr *http.Request) {
 		refuse(w, status(err), err)
 		return
 	}
-	r, err := ParseRequest(body)
+	r, err := request.Parse(body)
 	if err != nil {
 		s.refused.Add(1)
 		refuse(w, status(err), err)
@@ -133,51 +131,4 @@ func status(err error) int {
 		return http.StatusNotImplemented
 	}
 	return http.StatusInternalServerError
-}
-
-// members are those that a request may have.
-func members() []string {
-	return []string{"intentId", "intentType", "streamId", "entityId", "forkId", "payload", "expectedSequence", "correlationId", "causationId"}
-}
-
-// ParseRequest reads the body of POST /v1/intents. A member that it does not know
-// is a mistake: it could be one that matters, written wrongly.
-func ParseRequest(body []byte) (Request, error) {
-	m, err := event.Members(body)
-	if err != nil {
-		return Request{}, err
-	}
-	for name := range m {
-		if !slices.Contains(members(), name) {
-			err := fmt.Errorf("an intent has no member %q", name)
-			if n, ok := nearest.Name(name, members()); ok {
-				err = fmt.Errorf("%w; did you mean %s?", err, n)
-			}
-			return Request{}, lattice.E(lattice.Invalid, err)
-		}
-	}
-	var r Request
-	for name, to := range map[string]*string{
-		"intentId": &r.IntentID, "intentType": &r.IntentType, "streamId": &r.StreamID, "entityId": &r.EntityID, "forkId": &r.ForkID,
-		"correlationId": &r.CorrelationID, "causationId": &r.CausationID,
-	} {
-		v := m[name]
-		if v == nil || string(v) == "null" {
-			continue
-		}
-		if json.Unmarshal(v, to) != nil {
-			return Request{}, lattice.E(lattice.Invalid, fmt.Errorf("%s is no string", name))
-		}
-	}
-	if v := m["expectedSequence"]; v != nil && string(v) != "null" {
-		n := int64(0)
-		if strings.HasPrefix(string(v), `"`) || json.Unmarshal(v, &n) != nil || n < 0 {
-			return Request{}, lattice.E(lattice.Invalid, errors.New("expectedSequence is no whole number of at least 0"))
-		}
-		r.ExpectedSequence = &n
-	}
-	if v := m["payload"]; v != nil && string(v) != "null" {
-		r.Payload = v
-	}
-	return r, nil
 }

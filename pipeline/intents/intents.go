@@ -43,20 +43,13 @@ import (
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/internal/nearest"
 	"github.com/lattice-log/lattice/pipeline/event"
+	"github.com/lattice-log/lattice/pipeline/intents/request"
 	"github.com/lattice-log/lattice/pipeline/ledger"
 	"github.com/lattice-log/lattice/pipeline/spec"
 )
 
 // Request is an intent as it comes in.
-type Request struct {
-	IntentID, IntentType string
-	// StreamID and EntityID may be empty: then the application says. Forks that
-	// are empty are the application's own.
-	StreamID, EntityID, ForkID string
-	Payload                    json.RawMessage // an object
-	ExpectedSequence           *int64
-	CorrelationID, CausationID string
-}
+type Request = request.Request
 
 // Options say how intents are taken. App and Ledger are required.
 type Options struct {

@@ -1,7 +1,6 @@
 package intents_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -297,33 +296,6 @@ func TestGRPC(t *testing.T) {
 			t.Errorf("have %v, %v", detail, err)
 		}
 	}
-}
-
-// FuzzRequest checks that no body makes a panic, and that what is taken names an
-// intent.
-func FuzzRequest(f *testing.F) {
-	f.Add([]byte(`{"intentId":"i1","intentType":"OPEN","payload":{"account_id":"ann"},"expectedSequence":3}`))
-	f.Add([]byte(`{"intentId":"i3","intentType":"SEND","payload":{"from":"ann","to":"bob","amount":30},"forkId":"main","streamId":null}`))
-	app, err := spec.Load(os.DirFS("testdata/app"))
-	if err != nil {
-		f.Fatal(err)
-	}
-	l := opened(f, sqldbtest.SQLite(f), ledger.Options{})
-	s := service(f, intents.Options{App: app, Ledger: l})
-	f.Fuzz(func(t *testing.T, body []byte) {
-		r, err := intents.ParseRequest(body)
-		if err != nil {
-			if lattice.KindOf(err) == lattice.Internal {
-				t.Errorf("%q: %v has no kind", body, err)
-			}
-			return
-		}
-		if a, err := s.Submit(t.Context(), r); err == nil && a.Accepted() && !bytes.Contains(body, []byte("intentId")) {
-			t.Errorf("%q: accepted", body)
-		} else if err != nil && lattice.KindOf(err) == lattice.Internal {
-			t.Errorf("%q: %v has no kind", body, err)
-		}
-	})
 }
 
 // Every kind has a status and a Connect code of its own choice.
