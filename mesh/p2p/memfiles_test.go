@@ -61,7 +61,10 @@ func (s *memStore) OpenSnapshot(x reconcile.Snapshot, offset int64) (io.ReadClos
 	if x != s.snapshotName() {
 		return nil, lattice.E(lattice.NotFound, errors.New("no such snapshot"))
 	}
-	b := s.snapshot[offset:]
+	b := bytes.Clone(s.snapshot[offset:])
+	if s.lie {
+		b[len(b)/2] ^= 1
+	}
 	if s.cut > 0 && len(b) > s.cut {
 		b = b[:s.cut]
 		s.cut = 0
@@ -70,6 +73,9 @@ func (s *memStore) OpenSnapshot(x reconcile.Snapshot, offset int64) (io.ReadClos
 }
 
 func (s *memStore) ReceiveSnapshot(x reconcile.Snapshot) (Incoming, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.received++
 	return &memIncoming{s, x}, nil
 }
 

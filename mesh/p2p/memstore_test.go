@@ -52,8 +52,10 @@ type memStore struct {
 	watchers int
 	snapshot []byte // that can be had
 	part     []byte // of one that is being received
+	received int    // snapshots that were begun
 	imported int
-	batches  int // calls of Keep
+	lie      bool // the snapshot that is sent is another
+	batches  int  // calls of Keep
 	keep     func(reconcile.Store) error
 	cut      int  // a snapshot's reader fails after so many bytes; 0: never
 	plain    bool // it serves nobody: it makes no trees

@@ -162,7 +162,7 @@ func (c *carrier) fetch(ctx context.Context, work *sync.WaitGroup) {
 	work.Go(func() {
 		var err error
 		for try := range snapshotTries {
-			if err = c.mesh.fetchSnapshot(ctx, c, o); err == nil || ctx.Err() != nil || lattice.KindOf(err) == lattice.NotFound || lattice.KindOf(err) == lattice.Exists {
+			if err = c.mesh.fetchSnapshot(ctx, c, o); err == nil || ctx.Err() != nil || !again(err) {
 				break
 			}
 			select {
@@ -175,6 +175,15 @@ func (c *carrier) fetch(ctx context.Context, work *sync.WaitGroup) {
 		}
 		c.fetched <- err // it has a place, and nobody else uses it
 	})
+}
+
+// again reports whether another attempt may bring what this one did not.
+func again(err error) bool {
+	switch lattice.KindOf(err) {
+	case lattice.NotFound, lattice.Exists, lattice.Corrupt, lattice.TooLarge, lattice.Unsupported:
+		return false
+	}
+	return true
 }
 
 // fetchSnapshot fetches what is missing of a snapshot, and imports it.

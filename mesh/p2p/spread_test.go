@@ -100,3 +100,27 @@ func TestASnapshotInsteadOfWhatWasPruned(t *testing.T) {
 		t.Errorf("imported %d times; cut at %d", sb.imported, sa.cut)
 	}
 }
+
+// TestASnapshotThatIsAnother is not fetched again and again.
+func TestASnapshotThatIsAnother(t *testing.T) {
+	sa := found(t, "ann", "bob")
+	sb := newMemStore(t, "bob", sa.genesis())
+	sb.members[idOf("bob")] = true
+	sa.write(200, 200)
+	sa.prune(sa.own, 150)
+	sa.lie = true
+	a, b := start(t, "ann", nil, sa), start(t, "bob", nil, sb)
+	b.knows(a)
+	eventually(t, "it is thrown away", func() bool { return strings.Contains(b.logs.String(), "could not be had") })
+	sb.write(1, 10)
+	eventually(t, "other logs go on", func() bool {
+		sa.mu.Lock()
+		defer sa.mu.Unlock()
+		return sa.logs[sb.own] != nil
+	})
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	if sb.received != 1 || sb.imported != 0 {
+		t.Errorf("received %d times, imported %d", sb.received, sb.imported)
+	}
+}
