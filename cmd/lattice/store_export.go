@@ -150,10 +150,10 @@ func newStoreImport(a *app) *cobra.Command {
 		Short: "Join a store's keys with those of a file",
 		Long: `Give the node a file that lattice store export made. The node checks all of it, with the
 signature and the state root, before anything counts. If it has the store, the states are joined:
-what was written apart stays, what either had deleted stays deleted, conflicts show as heads. If
-it does not have the store, it makes it, and can read its keys; unless the store's members made
-this node one, it can write none, and the store's topics are not here. A copy that was broken off
-goes on where it stopped when the command is given again.`,
+what was written apart stays, what either had deleted stays deleted, conflicts show as heads; topics
+that come with it are there at once. If it does not have the store, it makes it, and can read its
+keys; unless the store's members made this node one, it can write none. Records of topics are not in
+the file. A copy that was broken off goes on where it stopped when the command is given again.`,
 		Example: `  lattice store import main.lattice`,
 		Args:    exactly("FILE"),
 	}
