@@ -18,7 +18,7 @@ import (
 //     is stored.
 //
 // The rule: the median of the last third of windows (or lives) is at most that of the
-// first third, plus a fifth of it, plus a slack that covers the clients' coming and
+// first third, plus a tenth of it, plus a slack that covers the clients' coming and
 // going (see slack). The slope, in units an hour, is the median of the slopes between
 // all pairs of windows (Theil and Sen): one odd window moves neither.
 type trend struct {
@@ -29,8 +29,9 @@ type trend struct {
 	windows     int     // 0: too short to judge
 }
 
-// slack is how much more than a fifth is still flat.
-var slack = [kinds]float64{rss: 32 << 20, heap: 8 << 20, handles: 40, goroutines: 40}
+// slack is how much more than a tenth is still flat. A node that grew by 12 MiB
+// resident, or by 2.4 MiB of heap, in a life of 20 minutes was not.
+var slack = [kinds]float64{rss: 6 << 20, heap: 3 << 19, handles: 20, goroutines: 20}
 
 const (
 	fewestWindows = 6
@@ -38,7 +39,7 @@ const (
 )
 
 func (t trend) flat() bool {
-	return t.windows < fewestWindows || t.last <= t.first*1.2+slack[t.kind]
+	return t.windows < fewestWindows || t.last <= t.first*1.1+slack[t.kind]
 }
 
 func (t trend) String() string {
