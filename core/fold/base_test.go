@@ -355,3 +355,43 @@ func TestBackupBelowBase(t *testing.T) {
 		t.Fatalf("k is %s: %v", r.get("k"), r.void)
 	}
 }
+
+// TestForkAtBase: the last entry that was pruned stays what it is when its author turns
+// out to have forked there: it is known, others name it, and what they told of it stands.
+func TestForkAtBase(t *testing.T) {
+	g := found(t, "olga")
+	admit := after(t, "olga", g, nil, grant(t, "bob", roster.Writer))
+	one := first(t, "bob", g.Home(), 1, sigchain.Link{}, []sigchain.Signed{admit}, set(t, "bob", 1, "k", "one"))
+	left := after(t, "bob", one, nil, set(t, "bob", 1, "k", "left", dotOf(one, 0)))
+	right := after(t, "bob", one, nil, set(t, "bob", 1, "k", "right", dotOf(one, 0)))
+	p := newReplica(t, g)
+	p.offer(g, admit, one, left)
+	r := newReplica(t, g)
+	r.begin(p.snapshot())
+	told := r.m.Frontier()
+	r.offer(right)
+	if got := r.offer(left); got != Known {
+		t.Errorf("the entry at the base is %s", got)
+	}
+	if r.m.Upset(told) || r.m.Upset(r.m.Frontier()) {
+		t.Error("what was told of it does not stand")
+	}
+	olga := state.Writer{Author: id("olga"), Incarnation: 1}
+	if got := r.m.Parents(olga, sigchain.Link{}); !slices.Contains(got, left.Ref()) {
+		t.Errorf("the next entry names %v", got)
+	}
+	next := after(t, "olga", admit, []sigchain.Signed{left}, set(t, "olga", 1, "k", "all", dotOf(left, 0)))
+	r.offer(next)
+	r.wantEffect(next)
+	if r.get("k") != "[all]" {
+		t.Errorf("k is %s", r.get("k"))
+	}
+
+	// A cut below the base takes effect there, so neither does it upset what was told.
+	r = newReplica(t, g)
+	r.begin(p.snapshot())
+	r.offer(after(t, "olga", admit, nil, remove(t, "bob", one)))
+	if r.m.Upset(told) || r.get("k") != "[left]" {
+		t.Errorf("a cut below the base upsets what was told; k is %s", r.get("k"))
+	}
+}

@@ -29,10 +29,8 @@ func (m *Machine) Upset(f state.Frontier) bool {
 			return true
 		}
 		root := state.Writer{Author: id, Incarnation: a.root}
-		if a.rooted && f[root] == 0 && slices.ContainsFunc(a.chains, func(c *chain) bool {
-			return c.after == nil && c.writer != root && beyond(c, 0)
-		}) {
-			return true
+		if a.rooted && f[root] == 0 && slices.ContainsFunc(a.chains, func(c *chain) bool { return beyond(c, 0) }) {
+			return true // what did not follow the beginning had counted
 		}
 		if m.cutSince(id, a, f, beyond) {
 			return true
