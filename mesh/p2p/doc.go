@@ -35,7 +35,8 @@
 //	                      +--------------+
 //	stream <-- write <-- queue <--+
 //
-// The carrier of a store is one goroutine, and it never waits for a peer or a disk:
+// The carrier of a store is one goroutine, and it never waits for a peer, nor for a
+// disk but to read the inventory when that was replaced:
 // readers wait for it, the queue of a peer that is too slow ends that peer's session,
 // and what a store keeps is bounded by the credit that the Replica gives.
 //
