@@ -51,22 +51,25 @@ type Peers struct {
 	Store     Store    `json:"store"`
 	Addresses []string `json:"addresses"` // where others reach this node
 	Peers     []Peer   `json:"peers"`
+	// Refused is what others sent and was refused, by reason, since the node started.
+	Refused map[string]int64 `json:"refused,omitempty"`
+	Problem string           `json:"problem,omitempty"` // why the store takes no part now
 }
 
 // Peer is another node of a store, as this one reaches it.
 type Peer struct {
-	Node      string           `json:"node"`
-	Role      string           `json:"role"`
-	Reachable bool             `json:"reachable"`
-	Since     time.Time        `json:"since"`      // when it became so; zero: not known
-	RoundTrip time.Duration    `json:"round_trip"` // 0: not measured
-	BytesIn   int64            `json:"bytes_in"`
-	BytesOut  int64            `json:"bytes_out"`
-	Behind    int64            `json:"behind"` // entries that it has and this node lacks, as far as is known
-	Ahead     int64            `json:"ahead"`  // the other way round
-	Refused   map[string]int64 `json:"refused,omitempty"`
-	Addresses []string         `json:"addresses"`
-	Problem   string           `json:"problem,omitempty"` // why it is not reached
+	Node      string        `json:"node"`
+	Role      string        `json:"role"`
+	Reachable bool          `json:"reachable"`
+	Since     time.Time     `json:"since"`      // when it became so; zero: not known
+	RoundTrip time.Duration `json:"round_trip"` // 0: not measured
+	BytesIn   int64         `json:"bytes_in"`
+	BytesOut  int64         `json:"bytes_out"`
+	Behind    int64         `json:"behind"` // entries that it has and this node lacks, as far as is known
+	Ahead     int64         `json:"ahead"`  // the other way round
+	Equal     bool          `json:"equal"`  // neither lacks anything, as it said last
+	Addresses []string      `json:"addresses"`
+	Problem   string        `json:"problem,omitempty"` // why it is not reached, or why the last session ended
 }
 
 // Member belongs to a store, or did.
@@ -126,11 +129,11 @@ func (c *Client) Peers(ctx context.Context) (Peers, error) {
 	if err != nil {
 		return Peers{}, err
 	}
-	out := Peers{Store: storeOf(res.Store), Addresses: res.Addresses, Peers: make([]Peer, len(res.Peers))}
+	out := Peers{Store: storeOf(res.Store), Addresses: res.Addresses, Peers: make([]Peer, len(res.Peers)), Refused: res.Refused, Problem: res.Problem}
 	for i, p := range res.Peers {
 		out.Peers[i] = Peer{
 			Node: p.Node, Role: p.Role, Reachable: p.Reachable, Since: timeOf(p.Since), RoundTrip: p.RoundTrip.AsDuration(),
-			BytesIn: p.BytesIn, BytesOut: p.BytesOut, Behind: p.Behind, Ahead: p.Ahead, Refused: p.Refused,
+			BytesIn: p.BytesIn, BytesOut: p.BytesOut, Behind: p.Behind, Ahead: p.Ahead, Equal: p.Equal,
 			Addresses: p.Addresses, Problem: p.Problem,
 		}
 	}

@@ -342,7 +342,7 @@ func retriable(err error) bool {
 		return false
 	}
 	switch lattice.KindOf(err) {
-	case lattice.Unavailable, lattice.NotLeader, lattice.Storage:
+	case lattice.Unavailable, lattice.Storage:
 		return true
 	default:
 		return false

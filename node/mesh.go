@@ -73,18 +73,21 @@ func (m *mesh) Join(ctx context.Context, t invite.Token, makeDefault bool) (api.
 }
 
 // Peers implements api.Mesh.
-func (m *mesh) Peers(id lattice.StoreID) []api.Peer {
-	var out []api.Peer
+func (m *mesh) Peers(id lattice.StoreID) api.Peers {
+	var out api.Peers
 	for _, s := range m.Status().Stores {
 		if s.Store != id {
 			continue
 		}
+		out.Problem, out.Refused = s.Failed, map[string]int64{}
+		for why, n := range s.Refused {
+			out.Refused[why.String()] = int64(n)
+		}
 		for _, p := range s.Peers {
-			x := api.Peer{
+			out.All = append(out.All, api.Peer{
 				Node: p.Node, Reachable: p.Reachable, Since: p.Since, RoundTrip: p.RoundTrip, Addresses: p.Addresses, Problem: p.Failed,
-				BytesIn: int64(p.In), BytesOut: int64(p.Out), Behind: int64(p.Behind), Ahead: int64(p.Ahead),
-			}
-			out = append(out, x)
+				BytesIn: int64(p.In), BytesOut: int64(p.Out), Behind: int64(p.Behind), Ahead: int64(p.Ahead), Equal: p.Session && p.Equal,
+			})
 		}
 	}
 	return out

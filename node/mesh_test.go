@@ -63,7 +63,7 @@ func TestTwoNodes(t *testing.T) {
 	}
 	soon(t, "both ways after a restart", func() bool { return getKey(t, sb, "a") == "2" && getKey(t, sa, "b") == "2" })
 	alike(t, sa, sb)
-	peers := b.mesh.Peers(sb.Info().ID)
+	peers := b.mesh.Peers(sb.Info().ID).All
 	if len(peers) != 1 || peers[0].Node != sa.Info().Node || !peers[0].Reachable {
 		t.Errorf("B's peers: %+v", peers)
 	}

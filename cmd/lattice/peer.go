@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -152,7 +153,11 @@ func (a *app) readJoinToken(arg string) (string, error) {
 }
 
 func (a *app) showJoined(ctx context.Context, c *client.Client, j client.Joined) error {
-	fmt.Fprintf(a.stdout, "joined store %s (%s) of node %s\n", j.Store.Name, cli.Short(j.Store.ID), cli.Short(j.Inviter))
+	verb := "joined"
+	if j.Again {
+		verb = "joined before:"
+	}
+	fmt.Fprintf(a.stdout, "%s store %s (%s) of node %s\n", verb, j.Store.Name, cli.Short(j.Store.ID), cli.Short(j.Inviter))
 	switch {
 	case j.Previous != nil:
 		fmt.Fprintf(a.stdout, "It is this node's default store now. Store %s (%s) stays: lattice store use %s goes back to it.\n",
@@ -172,24 +177,24 @@ func (a *app) showJoined(ctx context.Context, c *client.Client, j client.Joined)
 
 // peerRow is a peer as JSON.
 type peerRow struct {
-	Node        string           `json:"node"`
-	Role        string           `json:"role"`
-	Reachable   bool             `json:"reachable"`
-	Since       string           `json:"since,omitempty"`
-	RoundTripMs float64          `json:"round_trip_ms,omitempty"`
-	BytesIn     int64            `json:"bytes_in"`
-	BytesOut    int64            `json:"bytes_out"`
-	Behind      int64            `json:"behind"`
-	Ahead       int64            `json:"ahead"`
-	Refused     map[string]int64 `json:"refused,omitempty"`
-	Addresses   []string         `json:"addresses"`
-	Problem     string           `json:"problem,omitempty"`
+	Node        string   `json:"node"`
+	Role        string   `json:"role"`
+	Reachable   bool     `json:"reachable"`
+	Since       string   `json:"since,omitempty"`
+	RoundTripMs float64  `json:"round_trip_ms,omitempty"`
+	BytesIn     int64    `json:"bytes_in"`
+	BytesOut    int64    `json:"bytes_out"`
+	Behind      int64    `json:"behind"`
+	Ahead       int64    `json:"ahead"`
+	Equal       bool     `json:"equal"`
+	Addresses   []string `json:"addresses"`
+	Problem     string   `json:"problem,omitempty"`
 }
 
 func peerRowOf(p client.Peer) peerRow {
 	r := peerRow{
 		Node: p.Node, Role: p.Role, Reachable: p.Reachable, RoundTripMs: float64(p.RoundTrip.Microseconds()) / 1000,
-		BytesIn: p.BytesIn, BytesOut: p.BytesOut, Behind: p.Behind, Ahead: p.Ahead, Refused: p.Refused, Addresses: p.Addresses, Problem: p.Problem,
+		BytesIn: p.BytesIn, BytesOut: p.BytesOut, Behind: p.Behind, Ahead: p.Ahead, Equal: p.Equal, Addresses: p.Addresses, Problem: p.Problem,
 	}
 	if !p.Since.IsZero() {
 		r.Since = cli.Time(p.Since)
@@ -221,7 +226,11 @@ the other, as far as is known. Who may do what is in lattice peer members.`,
 				if p.Addresses == nil {
 					p.Addresses = []string{}
 				}
-				return a.print(map[string]any{"store": p.Store.ID, "addresses": p.Addresses, "peers": rows}, func() error {
+				out := map[string]any{"store": p.Store.ID, "addresses": p.Addresses, "peers": rows, "refused": p.Refused}
+				if p.Problem != "" {
+					out["problem"] = p.Problem
+				}
+				return a.print(out, func() error {
 					return a.showPeers(p, rows)
 				})
 			})
@@ -236,6 +245,9 @@ func (a *app) showPeers(p client.Peers, rows []peerRow) error {
 	if len(p.Addresses) == 0 {
 		a.warnf("This node does not talk to others: start it with lattice up --mesh ADDRESS")
 	}
+	if p.Problem != "" {
+		a.warnf("Store %s takes no part in the mesh: %s", p.Store.Name, p.Problem)
+	}
 	if len(rows) == 0 {
 		a.warnf("Store %s has no other nodes; invite one: lattice peer invite", p.Store.Name)
 		return nil
@@ -243,7 +255,10 @@ func (a *app) showPeers(p client.Peers, rows []peerRow) error {
 	t := cli.NewTable("NODE", "ROLE", "STATE", "SINCE", ">ROUND TRIP", ">IN", ">OUT", ">BEHIND", ">AHEAD")
 	for _, r := range rows {
 		state, trip := "unreachable", "-"
-		if r.Reachable {
+		switch {
+		case r.Reachable && r.Equal:
+			state = "in sync"
+		case r.Reachable:
 			state = "reachable"
 		}
 		if r.RoundTripMs > 0 {
@@ -258,20 +273,11 @@ func (a *app) showPeers(p client.Peers, rows []peerRow) error {
 		if r.Problem != "" {
 			fmt.Fprintf(a.stdout, "%s: %s\n", cli.Short(r.Node), r.Problem)
 		}
-		for _, why := range sortedNames(r.Refused) {
-			fmt.Fprintf(a.stdout, "%s: %s of its entries were refused: %s\n", cli.Short(r.Node), cli.Count(r.Refused[why]), why)
-		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(p.Refused)) {
+		fmt.Fprintf(a.stdout, "refused: %s times: %s\n", cli.Count(p.Refused[why]), why)
 	}
 	return nil
-}
-
-func sortedNames(m map[string]int64) []string {
-	var names []string
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // memberHint adds how to see the members to an error about one.

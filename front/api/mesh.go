@@ -21,7 +21,14 @@ type Mesh interface {
 	// Exists (this node is a member of the store).
 	Join(ctx context.Context, t invite.Token, makeDefault bool) (Joined, error)
 	// Peers returns the other nodes that are known in a store, and how they are reached.
-	Peers(id lattice.StoreID) []Peer
+	Peers(id lattice.StoreID) Peers
+}
+
+// Peers are the other nodes of a store.
+type Peers struct {
+	All     []Peer
+	Refused map[string]int64 // what they sent and was refused, by reason
+	Problem string           // why the store takes no part now
 }
 
 // Joined is what joining came to.
@@ -37,10 +44,10 @@ type Peer struct {
 	Since             time.Time     // when it became so; zero: not known
 	RoundTrip         time.Duration // 0: not measured
 	BytesIn, BytesOut int64
-	Behind, Ahead     int64            // entries that this node lacks, and that it lacks
-	Refused           map[string]int64 // entries that it offered, by reason
+	Behind, Ahead     int64         // entries that this node lacks, and that it lacks
+	Equal             bool          // neither lacks anything, as it said last
 	Addresses         []string
-	Problem           string // why it is not reached
+	Problem           string // why it is not reached, or why the last session ended
 }
 
 // errNoMesh is why a node without a mesh joins nothing.

@@ -28,8 +28,9 @@ func (a nodeService) Status(ctx context.Context, _ *pb.NodeServiceStatusRequest)
 	}
 	res.Ready = len(res.Reasons) == 0
 	for _, s := range a.cfg.Stores.All() {
-		m := storeStatus(s)
-		for _, p := range a.peersOf(s) {
+		peers := a.peersOf(s).All
+		m := storeStatus(s, peers)
+		for _, p := range peers {
 			m.Peers = append(m.Peers, &pb.PeerStatus{Node: p.Node.String(), Reachable: p.Reachable, BehindBlocks: p.Behind})
 		}
 		if err := stateStatus(ctx, s.State(), m); err != nil {
@@ -40,8 +41,23 @@ func (a nodeService) Status(ctx context.Context, _ *pb.NodeServiceStatusRequest)
 	return res, nil
 }
 
-// storeStatus describes a store that one node has.
-func storeStatus(s *store.Store) *pb.StoreStatus {
+// durability says in a sentence what an acknowledged write survives.
+func durability(peers []Peer) string {
+	const here = "An acknowledged write is on this node's disk and survives power loss"
+	if len(peers) == 0 {
+		return here + "; no other node has a copy."
+	}
+	have := 0
+	for _, p := range peers {
+		if p.Reachable && (p.Equal || p.Behind == 0 && p.Ahead == 0) {
+			have++
+		}
+	}
+	return fmt.Sprintf("%s. Keys, topics and offsets go to the other nodes right after, of which %d of %d have them as far as is known; the records of a topic are on its leader only.", here, have, len(peers))
+}
+
+// storeStatus describes a store with its other nodes.
+func storeStatus(s *store.Store, peers []Peer) *pb.StoreStatus {
 	info := s.Info()
 	m := &pb.StoreStatus{Id: info.ID.String(), Name: info.Name}
 	var frontier []head
@@ -76,7 +92,7 @@ func storeStatus(s *store.Store) *pb.StoreStatus {
 		frontier = append(frontier, head{"authors/" + t.Log, t.Seq, t.ID})
 	}
 	m.FrontierRoot = frontierRoot(frontier)
-	m.Durability = "An acknowledged write is on this node's disk and survives power loss; no other node has a copy."
+	m.Durability = durability(peers)
 	if relaxed > 0 {
 		m.Durability += fmt.Sprintf(" Not so for %d of %d topics, which acknowledge before the disk does (lattice.durability).", relaxed, m.Topics)
 	}

@@ -125,10 +125,12 @@ func (a peerService) Peers(_ context.Context, r *pb.PeerServicePeersRequest) (*p
 	for _, m := range s.Members() {
 		roles[m.Node] = m.Role
 	}
-	for _, p := range a.peersOf(s) {
+	peers := a.peersOf(s)
+	res.Refused, res.Problem = peers.Refused, peers.Problem
+	for _, p := range peers.All {
 		m := &pb.Peer{
 			Node: p.Node.String(), Role: roles[p.Node].String(), Reachable: p.Reachable, Since: stamp(p.Since), BytesIn: p.BytesIn, BytesOut: p.BytesOut,
-			Behind: p.Behind, Ahead: p.Ahead, Refused: p.Refused, Addresses: p.Addresses, Problem: p.Problem,
+			Behind: p.Behind, Ahead: p.Ahead, Equal: p.Equal, Addresses: p.Addresses, Problem: p.Problem,
 		}
 		if p.RoundTrip > 0 {
 			m.RoundTrip = durationpb.New(p.RoundTrip)
@@ -140,11 +142,12 @@ func (a peerService) Peers(_ context.Context, r *pb.PeerServicePeersRequest) (*p
 
 // peersOf returns how the other members of a store are reached, those as well of whom
 // the mesh has not heard.
-func (a *api) peersOf(s *store.Store) []Peer {
-	var all []Peer
+func (a *api) peersOf(s *store.Store) Peers {
+	var out Peers
 	if a.cfg.Mesh != nil {
-		all = slices.Clone(a.cfg.Mesh.Peers(s.Info().ID))
+		out = a.cfg.Mesh.Peers(s.Info().ID)
 	}
+	all := slices.Clone(out.All)
 	for _, m := range s.Members() {
 		if m.Self || m.Role == roster.None || slices.ContainsFunc(all, func(p Peer) bool { return p.Node == m.Node }) {
 			continue
@@ -152,7 +155,8 @@ func (a *api) peersOf(s *store.Store) []Peer {
 		all = append(all, Peer{Node: m.Node, Problem: "where it can be reached is not known yet"})
 	}
 	slices.SortFunc(all, func(x, y Peer) int { return bytes.Compare(x.Node[:], y.Node[:]) })
-	return all
+	out.All = all
+	return out
 }
 
 func (a peerService) Members(_ context.Context, r *pb.PeerServiceMembersRequest) (*pb.PeerServiceMembersResponse, error) {

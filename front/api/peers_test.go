@@ -33,7 +33,9 @@ func (m *fakeMesh) Join(_ context.Context, _ invite.Token, makeDefault bool) (ap
 	return api.Joined{Store: m.store}, m.err
 }
 
-func (m *fakeMesh) Peers(lattice.StoreID) []api.Peer { return m.peers }
+func (m *fakeMesh) Peers(lattice.StoreID) api.Peers {
+	return api.Peers{All: m.peers, Refused: map[string]int64{"stranger": 2}}
+}
 
 // TestPeers: what people do about members, from the client to the store.
 func TestPeers(t *testing.T) {
@@ -79,9 +81,9 @@ func TestPeers(t *testing.T) {
 	if err != nil || len(peers.Peers) != 1 || peers.Peers[0].Node != bob.String() || peers.Peers[0].Reachable || peers.Peers[0].Problem == "" {
 		t.Fatalf("a member of whom the mesh knows nothing: %+v, %v", peers, err)
 	}
-	mesh.peers = []api.Peer{{Node: bob, Reachable: true, RoundTrip: time.Millisecond, Behind: 3, Refused: map[string]int64{"stranger": 2}}}
+	mesh.peers = []api.Peer{{Node: bob, Reachable: true, RoundTrip: time.Millisecond, Behind: 3}}
 	peers, err = c.Peers(ctx)
-	if p := peers.Peers; err != nil || len(p) != 1 || !p[0].Reachable || p[0].Role != "reader" || p[0].Behind != 3 || p[0].RoundTrip != time.Millisecond || p[0].Refused["stranger"] != 2 {
+	if p := peers.Peers; err != nil || len(p) != 1 || !p[0].Reachable || p[0].Role != "reader" || p[0].Behind != 3 || p[0].RoundTrip != time.Millisecond || peers.Refused["stranger"] != 2 {
 		t.Fatalf("%+v, %v", peers, err)
 	}
 	st, err := c.Status(ctx)

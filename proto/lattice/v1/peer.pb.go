@@ -428,7 +428,11 @@ type PeerServicePeersResponse struct {
 	// By node.
 	Peers []*Peer `protobuf:"bytes,2,rep,name=peers,proto3" json:"peers,omitempty"`
 	// Where others reach this node; empty: they do not.
-	Addresses     []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	Addresses []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// What others sent and was refused, by reason, since the node started.
+	Refused map[string]int64 `protobuf:"bytes,4,rep,name=refused,proto3" json:"refused,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// Why the store takes no part in the mesh now; empty: it does.
+	Problem       string `protobuf:"bytes,5,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -484,6 +488,20 @@ func (x *PeerServicePeersResponse) GetAddresses() []string {
 	return nil
 }
 
+func (x *PeerServicePeersResponse) GetRefused() map[string]int64 {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+func (x *PeerServicePeersResponse) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 // Peer is another node of a store.
 type Peer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -496,17 +514,17 @@ type Peer struct {
 	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
 	// Not set: not measured.
 	RoundTrip *durationpb.Duration `protobuf:"bytes,5,opt,name=round_trip,json=roundTrip,proto3" json:"round_trip,omitempty"`
-	// Over all stores, since the node started.
+	// Of messages about the store, since the node started.
 	BytesIn  int64 `protobuf:"varint,6,opt,name=bytes_in,json=bytesIn,proto3" json:"bytes_in,omitempty"`
 	BytesOut int64 `protobuf:"varint,7,opt,name=bytes_out,json=bytesOut,proto3" json:"bytes_out,omitempty"`
 	// Entries that it has and this node lacks, and the other way round, as far as is known.
 	Behind int64 `protobuf:"varint,8,opt,name=behind,proto3" json:"behind,omitempty"`
 	Ahead  int64 `protobuf:"varint,9,opt,name=ahead,proto3" json:"ahead,omitempty"`
-	// Entries that it offered and that were refused, by reason.
-	Refused map[string]int64 `protobuf:"bytes,10,rep,name=refused,proto3" json:"refused,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// What it has, as it said last, is what is here.
+	Equal bool `protobuf:"varint,10,opt,name=equal,proto3" json:"equal,omitempty"`
 	// Where it was reached, or is looked for.
 	Addresses []string `protobuf:"bytes,11,rep,name=addresses,proto3" json:"addresses,omitempty"`
-	// Why it is not reached; empty: it is, or nothing was tried.
+	// Why it is not reached, or why the last session ended; empty: no reason is known.
 	Problem       string `protobuf:"bytes,12,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -605,11 +623,11 @@ func (x *Peer) GetAhead() int64 {
 	return 0
 }
 
-func (x *Peer) GetRefused() map[string]int64 {
+func (x *Peer) GetEqual() bool {
 	if x != nil {
-		return x.Refused
+		return x.Equal
 	}
-	return nil
+	return false
 }
 
 func (x *Peer) GetAddresses() []string {
@@ -1188,11 +1206,16 @@ const file_lattice_v1_peer_proto_rawDesc = "" +
 	"\x05again\x18\x03 \x01(\bR\x05again\x12-\n" +
 	"\bprevious\x18\x04 \x01(\v2\x11.lattice.v1.StoreR\bprevious\"/\n" +
 	"\x17PeerServicePeersRequest\x12\x14\n" +
-	"\x05store\x18\x01 \x01(\tR\x05store\"\x89\x01\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\"\xac\x02\n" +
 	"\x18PeerServicePeersResponse\x12'\n" +
 	"\x05store\x18\x01 \x01(\v2\x11.lattice.v1.StoreR\x05store\x12&\n" +
 	"\x05peers\x18\x02 \x03(\v2\x10.lattice.v1.PeerR\x05peers\x12\x1c\n" +
-	"\taddresses\x18\x03 \x03(\tR\taddresses\"\xcb\x03\n" +
+	"\taddresses\x18\x03 \x03(\tR\taddresses\x12K\n" +
+	"\arefused\x18\x04 \x03(\v21.lattice.v1.PeerServicePeersResponse.RefusedEntryR\arefused\x12\x18\n" +
+	"\aproblem\x18\x05 \x01(\tR\aproblem\x1a:\n" +
+	"\fRefusedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xec\x02\n" +
 	"\x04Peer\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +
@@ -1203,14 +1226,11 @@ const file_lattice_v1_peer_proto_rawDesc = "" +
 	"\bbytes_in\x18\x06 \x01(\x03R\abytesIn\x12\x1b\n" +
 	"\tbytes_out\x18\a \x01(\x03R\bbytesOut\x12\x16\n" +
 	"\x06behind\x18\b \x01(\x03R\x06behind\x12\x14\n" +
-	"\x05ahead\x18\t \x01(\x03R\x05ahead\x127\n" +
-	"\arefused\x18\n" +
-	" \x03(\v2\x1d.lattice.v1.Peer.RefusedEntryR\arefused\x12\x1c\n" +
+	"\x05ahead\x18\t \x01(\x03R\x05ahead\x12\x14\n" +
+	"\x05equal\x18\n" +
+	" \x01(\bR\x05equal\x12\x1c\n" +
 	"\taddresses\x18\v \x03(\tR\taddresses\x12\x18\n" +
-	"\aproblem\x18\f \x01(\tR\aproblem\x1a:\n" +
-	"\fRefusedEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"1\n" +
+	"\aproblem\x18\f \x01(\tR\aproblem\"1\n" +
 	"\x19PeerServiceMembersRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\"s\n" +
 	"\x1aPeerServiceMembersResponse\x12'\n" +
@@ -1289,7 +1309,7 @@ var file_lattice_v1_peer_proto_goTypes = []any{
 	(*PeerServiceRevokeResponse)(nil),      // 14: lattice.v1.PeerServiceRevokeResponse
 	(*PeerServiceRemoveRequest)(nil),       // 15: lattice.v1.PeerServiceRemoveRequest
 	(*PeerServiceRemoveResponse)(nil),      // 16: lattice.v1.PeerServiceRemoveResponse
-	nil,                                    // 17: lattice.v1.Peer.RefusedEntry
+	nil,                                    // 17: lattice.v1.PeerServicePeersResponse.RefusedEntry
 	(*durationpb.Duration)(nil),            // 18: google.protobuf.Duration
 	(*Store)(nil),                          // 19: lattice.v1.Store
 	(*timestamppb.Timestamp)(nil),          // 20: google.protobuf.Timestamp
@@ -1303,9 +1323,9 @@ var file_lattice_v1_peer_proto_depIdxs = []int32{
 	19, // 5: lattice.v1.PeerServiceJoinResponse.previous:type_name -> lattice.v1.Store
 	19, // 6: lattice.v1.PeerServicePeersResponse.store:type_name -> lattice.v1.Store
 	7,  // 7: lattice.v1.PeerServicePeersResponse.peers:type_name -> lattice.v1.Peer
-	20, // 8: lattice.v1.Peer.since:type_name -> google.protobuf.Timestamp
-	18, // 9: lattice.v1.Peer.round_trip:type_name -> google.protobuf.Duration
-	17, // 10: lattice.v1.Peer.refused:type_name -> lattice.v1.Peer.RefusedEntry
+	17, // 8: lattice.v1.PeerServicePeersResponse.refused:type_name -> lattice.v1.PeerServicePeersResponse.RefusedEntry
+	20, // 9: lattice.v1.Peer.since:type_name -> google.protobuf.Timestamp
+	18, // 10: lattice.v1.Peer.round_trip:type_name -> google.protobuf.Duration
 	19, // 11: lattice.v1.PeerServiceMembersResponse.store:type_name -> lattice.v1.Store
 	10, // 12: lattice.v1.PeerServiceMembersResponse.members:type_name -> lattice.v1.Member
 	20, // 13: lattice.v1.Member.last:type_name -> google.protobuf.Timestamp
