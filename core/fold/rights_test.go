@@ -285,3 +285,47 @@ func TestPruned(t *testing.T) {
 	r.offer(next)
 	r.wantEffect(next)
 }
+
+// TestUnseenExpiry: a put names the expiry that it stands under, and a sum its base, as
+// anything else that it names: what its author had not seen makes the entry void.
+func TestUnseenExpiry(t *testing.T) {
+	sc := newScene(t)
+	hidden := after(t, "ann", sc.ann, nil, set(t, "ann", 1, "k", "a"))
+	at := state.Address{Map: "0", Key: []byte("k"), Kind: state.Register}
+	for what, p := range map[string]*state.Put{
+		"under": {Address: at, Payload: state.Payload{Bytes: []byte("b")}, Under: dotOf(hidden, 0)},
+		"base":  {Address: at, Payload: state.Payload{Sum: &state.Subtotal{Base: dotOf(hidden, 0), Count: 1}}},
+	} {
+		op, err := p.Encode(state.Writer{Author: id("bob"), Incarnation: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		blind := after(t, "bob", sc.bob, nil, op)
+		seeing := after(t, "bob", sc.bob, []sigchain.Signed{hidden}, op)
+		r := sc.replica(t)
+		r.offer(hidden, blind)
+		r.wantVoid(blind, ErrUnseen)
+		if r = sc.replica(t); r.offer(hidden, seeing) != Entered || r.void[seeing.Ref().Place()] != nil {
+			t.Errorf("%s: what was seen is void: %v", what, r.void)
+		}
+	}
+}
+
+// TestLaterForkIsKnown: a proof of a fork behind one that is known changes nothing.
+func TestLaterForkIsKnown(t *testing.T) {
+	sc := newScene(t)
+	a := after(t, "ann", sc.ann, nil, set(t, "ann", 1, "k", "a"))
+	b := after(t, "ann", a, nil, set(t, "ann", 1, "k", "b"))
+	otherA := after(t, "ann", sc.ann, nil, set(t, "ann", 1, "k", "x"))
+	otherB := after(t, "ann", a, nil, set(t, "ann", 1, "k", "y"))
+	r := sc.replica(t)
+	for i, two := range [][2]sigchain.Signed{{a, otherA}, {b, otherB}, {a, otherA}} {
+		e, err := r.m.Forked(two[0], two[1])
+		if err != nil || (e.Status == Known) != (i > 0) || (e.Fork == nil) != (i > 0) {
+			t.Errorf("proof %d: %+v, %v", i, e, err)
+		}
+		if got := r.m.ForkOf(id("ann")); got != a.Ref().Place() {
+			t.Errorf("proof %d: frozen at %s, want %s", i, got, a.Ref().Place())
+		}
+	}
+}
