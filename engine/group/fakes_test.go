@@ -49,13 +49,13 @@ func (o *memOffsets) foreign(k Key, v *Value) {
 func (o *memOffsets) Read(k Key) (v Value, own, ok bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	name := string(k.AppendTo([]byte{'o'}))
-	b, ok := o.kept[name]
+	name := k.AppendTo([]byte{'o'})
+	b, ok := o.kept[string(name)]
 	if !ok {
 		return v, false, false, nil
 	}
 	v, err = ParseValue(b)
-	return v, !o.theirs[name], true, err
+	return v, !o.theirs[string(name)], true, err
 }
 
 func (o *memOffsets) Load(yield func(Key, Value, bool) error) error {
