@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -377,10 +376,13 @@ func TestWatchPruned(t *testing.T) {
 	if got := next(t, w, true); got != "last=1" {
 		t.Errorf("%q", got)
 	}
-	gone := maps.Clone(late)
-	delete(gone, state.Writer{Author: keyOf(0).Author(), Incarnation: 1})
+	n.admit(1)
+	n.one(foreign(t, 1, sigchain.Signed{}, uint64(testEpoch.UnixMilli())<<16+1000, n.tipsOf(0), putOp(t, 1, "a", "1")))
+	theirs := state.Writer{Author: keyOf(1).Author(), Incarnation: 77}
+	gone := n.Frontier()
+	delete(gone, theirs)
 	n.logs.mu.Lock()
-	delete(n.logs.list, state.Writer{Author: keyOf(0).Author(), Incarnation: 1}) // as if all of it were pruned
+	delete(n.logs.list, theirs) // as if all of it were pruned
 	n.logs.mu.Unlock()
 	if _, err := n.Watch("0", nil, gone); !errors.Is(err, ErrPruned) {
 		t.Errorf("a log that is not there: %v", err)
