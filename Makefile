@@ -30,7 +30,7 @@ DURATION ?= 1h
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-LDFLAGS := -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
 # Pinned: a new one is a commit of its own.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
