@@ -306,6 +306,9 @@ func (w *mesh) tick(ms int64) {
 func (w *mesh) settle() {
 	w.t.Helper()
 	for range 600 {
+		for _, m := range w.all {
+			m.tellFollowers() // who wrote may have been answered before the Replica was told
+		}
 		w.connect()
 		for busy := true; busy; {
 			busy = false
