@@ -303,18 +303,27 @@ func TestKadmOffsetsAndRecords(t *testing.T) {
 // once and in order.
 func TestKgoIdempotence(t *testing.T) {
 	f := newFixture(t, Config{})
-	f.topic("t", 1)
+	topic := f.topic("t", 1)
+	log, err := f.store.Partition(topic.ID, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx := testContext(t)
 	cl := f.kgo(kgo.ProducerLinger(0), kgo.RetryBackoffFn(func(int) time.Duration { return time.Millisecond }))
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for {
+		for last := int64(0); ; {
 			select {
 			case <-stop:
 				return
-			case <-time.After(5 * time.Millisecond):
+			case <-time.After(time.Millisecond):
 			}
+			end := log.Bounds().End
+			if end == last {
+				continue // it has not come back from the last time: on a slow machine it never would
+			}
+			last = end
 			f.srv.mu.Lock()
 			for c := range f.srv.conns {
 				go c.close()
