@@ -347,6 +347,7 @@ func (db *DB) commit(g *group) {
 	g.ops = nil
 	db.decided = g.id
 	db.changing = db.changing || db.machine.Stale()
+	db.greet() // first: who made a member and was answered lets it in
 	close(g.done)
 	db.room.Broadcast()
 }
