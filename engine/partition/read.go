@@ -166,7 +166,11 @@ func (s *Slice) Aborted() []Aborted {
 		return nil
 	}
 	from, to := s.bounds() // after a Cut less than at first
-	return slices.DeleteFunc(s.aborted, func(a Aborted) bool { return a.Marker < from || a.First >= to })
+	outside := func(a Aborted) bool { return a.Marker < from || a.First >= to }
+	if !slices.ContainsFunc(s.aborted, outside) {
+		return s.aborted
+	}
+	return slices.DeleteFunc(slices.Clone(s.aborted), outside) // s may be asked again
 }
 
 // NextChunk reads the next bytes, in order, into buf and returns how many; io.EOF
