@@ -56,12 +56,7 @@ const (
 )
 
 // look has the finder look around soon.
-func (m *Mesh) look() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
-}
+func (m *Mesh) look() { poke(m.wake) }
 
 // find keeps up connections with members, and sessions over them, until ctx ends.
 func (m *Mesh) find(ctx context.Context) {
@@ -158,10 +153,8 @@ func (m *Mesh) tend(ctx context.Context, wanted map[lattice.NodeID][]*carrier, n
 		}
 	}
 	m.mu.Unlock()
-	most := m.c.Limits.Calls
-	if met+calls >= m.c.Limits.Peers { // enough: whoever else there is hears of things through others
-		most = 0
-	}
+	// With enough, whoever else there is hears of things through others.
+	most := min(m.c.Limits.Calls, m.c.Limits.Peers-met)
 	for n, stores := range wanted { // in no order, so that all get their turn
 		x := m.contact(n)
 		if x == nil {

@@ -130,11 +130,12 @@ func (g *gate) connected(c network.Conn, now time.Time) bool {
 	known := g.isKnown(c.RemotePeer())
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.count(c, known || g.calling[c.RemotePeer()] > 0, now)
+	calling := g.calling[c.RemotePeer()] > 0
+	g.count(c, known || calling, now)
 	if x := g.conns[c]; !x.known {
 		return g.strangers <= g.limits.Strangers && g.byAddr[x.from] <= strangersPerAddr
 	}
-	return len(g.members) <= g.limits.Peers+g.limits.Calls
+	return calling || len(g.members) <= g.limits.Peers
 }
 
 func (g *gate) count(c network.Conn, known bool, now time.Time) {
