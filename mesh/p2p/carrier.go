@@ -154,7 +154,7 @@ func (c *carrier) loop(ctx context.Context, work *sync.WaitGroup) error {
 			b.each(func(id uint64, kept int, err error) { c.do(c.replica.Stored(id, kept, err, now)) })
 			c.keeping.done(b.batch)
 			if c.replaced {
-				c.mail.poke()
+				poke(c.mail.wake)
 			}
 		case x := <-c.loaded:
 			c.do(c.replica.Loaded(x, c.mesh.now()))
@@ -382,14 +382,7 @@ func (m *mail) post(write func(*letters)) {
 	m.mu.Lock()
 	write(&m.letters)
 	m.mu.Unlock()
-	m.poke()
-}
-
-func (m *mail) poke() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
+	poke(m.wake)
 }
 
 func (m *mail) take() letters {

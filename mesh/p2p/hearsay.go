@@ -47,10 +47,7 @@ func encodeHearsay(all []whereabouts) []byte {
 	b := []byte{'L', 'Q', wireVersion, 0, 0, 0}
 	n := 0
 	for _, w := range all[:min(len(all), maxHearsay)] {
-		one := append(slices.Clone(w.node[:]), byte(len(w.addresses)))
-		for _, a := range w.addresses {
-			one = append(append(one, byte(len(a))), a...)
-		}
+		one := appendAddresses(slices.Clone(w.node[:]), w.addresses)
 		if len(b)+len(one) > maxHearsayBytes {
 			break
 		}
@@ -73,20 +70,12 @@ func parseHearsay(b []byte) ([]whereabouts, error) {
 	}
 	var out []whereabouts
 	for range n {
-		if len(b) < 33 {
+		if len(b) < 32 {
 			return nil, bad
 		}
-		w := whereabouts{node: lattice.NodeID(b[:32])}
-		count := int(b[32])
-		b = b[33:]
-		if count > hearsayAddresses {
+		w, ok := whereabouts{node: lattice.NodeID(b[:32])}, false
+		if w.addresses, b, ok = takeAddresses(b[32:], hearsayAddresses); !ok {
 			return nil, bad
-		}
-		for range count {
-			if len(b) == 0 || b[0] == 0 || len(b) < 1+int(b[0]) {
-				return nil, bad
-			}
-			w.addresses, b = append(w.addresses, string(b[1:1+b[0]])), b[1+b[0]:]
 		}
 		out = append(out, w)
 	}
@@ -131,13 +120,11 @@ func (m *Mesh) askedWhere(_ context.Context, node lattice.NodeID, s network.Stre
 func (m *Mesh) askWhere(ctx context.Context, c *carrier, id peer.ID) error {
 	ctx, cancel := context.WithTimeout(ctx, m.c.Limits.HelloTime)
 	defer cancel()
-	s, err := m.host.NewStream(network.WithNoDial(ctx, "it is connected"), id, protocolHearsay)
+	s, done, err := m.ask(ctx, id, protocolHearsay)
 	if err != nil {
-		return plain(err)
+		return err
 	}
-	defer s.Reset()
-	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
-	defer stop()
+	defer done()
 	if err := write(s, encodeHearsayRequest(c.id), &m.c.Limits); err != nil {
 		return err
 	}

@@ -89,11 +89,7 @@ func (a joinAnswer) encode() []byte {
 		return b
 	}
 	b = append(binary.BigEndian.AppendUint32(b, uint32(len(a.genesis))), a.genesis...)
-	b = append(b, byte(len(a.addresses)))
-	for _, s := range a.addresses {
-		b = append(append(b, byte(len(s))), s...)
-	}
-	return b
+	return appendAddresses(b, a.addresses)
 }
 
 // readJoinAnswer reads an answer, and all of it. Wraps errAnswer, or is the reader's.
@@ -117,22 +113,40 @@ func readJoinAnswer(from io.Reader) (joinAnswer, error) {
 		return joinAnswer{}, errAnswer
 	}
 	n := binary.BigEndian.Uint32(rest)
-	if rest = rest[4:]; n > maxGenesis || uint64(n)+1 > uint64(len(rest)) {
+	if rest = rest[4:]; n > maxGenesis || uint64(n) > uint64(len(rest)) {
 		return joinAnswer{}, errAnswer
 	}
-	a.genesis, rest = rest[:n:n], rest[n:]
-	count := int(rest[0])
-	rest = rest[1:]
-	for range count {
-		if len(rest) == 0 || rest[0] == 0 || len(rest) < 1+int(rest[0]) {
-			return joinAnswer{}, errAnswer
-		}
-		a.addresses, rest = append(a.addresses, string(rest[1:1+rest[0]])), rest[1+rest[0]:]
-	}
-	if count > maxAddresses || len(rest) != 0 {
+	var ok bool
+	a.genesis = rest[:n:n]
+	if a.addresses, rest, ok = takeAddresses(rest[n:], maxAddresses); !ok || len(rest) != 0 {
 		return joinAnswer{}, errAnswer
 	}
 	return a, nil
+}
+
+// appendAddresses encodes addresses as answers have them: u8 n, n x: length u8, bytes.
+func appendAddresses(b []byte, all []string) []byte {
+	b = append(b, byte(len(all)))
+	for _, s := range all {
+		b = append(append(b, byte(len(s))), s...)
+	}
+	return b
+}
+
+// takeAddresses takes encoded addresses off the front of b, none of them empty; false:
+// there are none in the way that they are encoded, or more than most.
+func takeAddresses(b []byte, most int) (all []string, rest []byte, ok bool) {
+	if len(b) == 0 || int(b[0]) > most {
+		return nil, b, false
+	}
+	n, b := int(b[0]), b[1:]
+	for range n {
+		if len(b) == 0 || b[0] == 0 || len(b) < 1+int(b[0]) {
+			return nil, b, false
+		}
+		all, b = append(all, string(b[1:1+b[0]])), b[1+b[0]:]
+	}
+	return all, b, true
 }
 
 // joins bounds how many claims are looked at.
@@ -305,13 +319,11 @@ func (m *Mesh) claim(ctx context.Context, t invite.Token) (joinAnswer, error) {
 	if err != nil {
 		return joinAnswer{}, err
 	}
-	s, err := m.host.NewStream(network.WithNoDial(ctx, "it is connected"), id, protocolJoin)
+	s, done, err := m.ask(ctx, id, protocolJoin)
 	if err != nil {
-		return joinAnswer{}, plain(err)
+		return joinAnswer{}, err
 	}
-	defer s.Reset()
-	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
-	defer stop()
+	defer done()
 	_ = s.SetDeadline(time.Now().Add(2*m.c.Limits.HelloTime + redeemTime))
 	if _, err := s.Write(joinRequest{t.Store, t.Inviter, t.Claim(m.node)}.encode()); err != nil {
 		return joinAnswer{}, err

@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/mesh/reconcile"
@@ -286,13 +287,27 @@ func (m *Mesh) met(ctx context.Context, node lattice.NodeID, stream network.Stre
 
 // meet opens a session with a connected peer.
 func (m *Mesh) meet(ctx context.Context, c *carrier, node lattice.NodeID, id peer.ID) error {
-	opening, cancel := context.WithTimeout(ctx, m.c.Limits.HelloTime)
-	defer cancel()
-	stream, err := m.host.NewStream(network.WithNoDial(opening, "it is connected"), id, protocolReconcile)
+	stream, err := m.stream(ctx, id, protocolReconcile)
 	if err != nil {
 		return fmt.Errorf("open a session: %w", err)
 	}
 	return m.drive(ctx, c, newSession(node, stream, true, newFrames(stream, &m.c.Limits, m.large), frame{}, &m.c.Limits))
+}
+
+// stream opens a stream to a connected peer.
+func (m *Mesh) stream(ctx context.Context, id peer.ID, p protocol.ID) (network.Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.c.Limits.HelloTime)
+	defer cancel()
+	return m.host.NewStream(network.WithNoDial(ctx, "it is connected"), id, p)
+}
+
+// ask opens a stream for one question. It is reset when ctx ends, and by done.
+func (m *Mesh) ask(ctx context.Context, id peer.ID, p protocol.ID) (s network.Stream, done func(), err error) {
+	if s, err = m.stream(ctx, id, p); err != nil {
+		return nil, nil, plain(err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
+	return s, func() { stop(); _ = s.Reset() }, nil
 }
 
 // drive runs a session until it ends.

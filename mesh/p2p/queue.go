@@ -48,7 +48,7 @@ func (q *queue) put(m reconcile.Message) bool {
 	}
 	q.items = append(q.items, o)
 	q.bytes += o.size
-	q.poke()
+	poke(q.wake)
 	return true
 }
 
@@ -61,12 +61,13 @@ func (q *queue) end(flush bool) {
 	if !flush {
 		q.items, q.bytes = nil, 0
 	}
-	q.poke()
+	poke(q.wake)
 }
 
-func (q *queue) poke() {
+// poke has whoever waits at wake, which has one place, look once.
+func poke(wake chan<- struct{}) {
 	select {
-	case q.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }

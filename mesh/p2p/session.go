@@ -64,17 +64,11 @@ type inbound struct {
 func (s *session) read(deliver func(inbound) bool) error {
 	defer close(s.ended)
 	wait := s.limits.HelloTime
-	if f := s.first; f.bytes != nil {
-		s.first = frame{}
-		s.in.Add(uint64(len(f.bytes)))
-		if !deliver(inbound{session: s, frame: f, ready: reconcile.Take(f.bytes)}) {
-			f.done()
-			return errClosing
-		}
-		wait = s.limits.IdleTime
-	}
 	for {
-		f, err := s.frames.next(wait)
+		f, err := s.first, error(nil)
+		if s.first = (frame{}); f.bytes == nil {
+			f, err = s.frames.next(wait)
+		}
 		switch {
 		case errors.Is(err, reconcile.ErrMessage): // the Replica counts it, and says why
 			deliver(inbound{session: s, frame: f, ready: reconcile.Take(f.bytes)})

@@ -210,15 +210,11 @@ func (m *Mesh) receive(ctx context.Context, c *carrier, o reconcile.SnapshotOffe
 	if err != nil {
 		return err
 	}
-	opening, cancel := context.WithTimeout(ctx, m.c.Limits.HelloTime)
-	defer cancel()
-	s, err := m.host.NewStream(network.WithNoDial(opening, "it is connected"), id, protocolSnapshot)
+	s, done, err := m.ask(ctx, id, protocolSnapshot)
 	if err != nil {
-		return plain(err)
+		return err
 	}
-	defer s.Reset()
-	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
-	defer stop()
+	defer done()
 	at := uint64(file.Size())
 	if err := write(s, snapshotRequest{c.id, o.Snapshot, at}.encode(), &m.c.Limits); err != nil {
 		return err
