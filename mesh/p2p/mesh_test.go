@@ -100,6 +100,7 @@ func (n *testNode) run(change func(*Config), stores ...*memStore) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(ctx) }()
+	<-m.begun // before that nobody gets in
 	n.stop = sync.OnceValue(func() error {
 		cancel()
 		select {
