@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -208,7 +209,7 @@ func writeTopic(m *structs.Map, old, t TopicRecord) error {
 	if len(old.Creation) > 0 {
 		was = old.fields()
 	}
-	for _, field := range sortedKeys(want) {
+	for _, field := range slices.Sorted(maps.Keys(want)) {
 		if v, ok := was[field]; ok && v == want[field] {
 			continue
 		}
@@ -217,22 +218,13 @@ func writeTopic(m *structs.Map, old, t TopicRecord) error {
 		}
 	}
 	var gone [][]byte
-	for _, field := range sortedKeys(was) {
+	for _, field := range slices.Sorted(maps.Keys(was)) {
 		if _, ok := want[field]; !ok {
 			gone = append(gone, []byte(field))
 		}
 	}
 	_, err := m.HDel(t.ID[:], gone...)
 	return err
-}
-
-func sortedKeys(m map[string]string) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // DropTopic removes a topic. Its files are marked first: a crash before the topic

@@ -282,16 +282,7 @@ func (s *Store) dropTopic(t *topic, deleted bool) error {
 			return err
 		}
 	}
-	s.mu.Lock()
-	delete(s.byID, id)
-	if s.byName[t.name] == t {
-		delete(s.byName, t.name)
-	}
-	s.count -= t.rec.Partitions
-	s.mu.Unlock()
-	s.groups.TopicDeleted(id)
-	s.shares.TopicDeleted(id)
-	err := closeAll(t.parts)
+	err := s.letGo(t)
 	switch {
 	case mine && deleted:
 		return errors.Join(err, s.removeFiles(id))

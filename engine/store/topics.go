@@ -249,16 +249,25 @@ func (s *Store) DeleteTopic(ctx context.Context, id lattice.TopicID) error {
 	if err := s.cat.DropTopic(id); err != nil {
 		return err
 	}
+	err := s.letGo(t)
+	s.nameTopics()
+	s.topicsChanged()
+	return errors.Join(err, s.removeFiles(id))
+}
+
+// letGo takes a topic out of memory, and closes its partitions. Whoever calls it
+// names the topics again.
+func (s *Store) letGo(t *topic) error {
 	s.mu.Lock()
-	delete(s.byID, id)
+	delete(s.byID, t.rec.ID)
+	if s.byName[t.name] == t {
+		delete(s.byName, t.name)
+	}
 	s.count -= t.rec.Partitions
 	s.mu.Unlock()
-	s.nameTopics()
-	s.groups.TopicDeleted(id)
-	s.shares.TopicDeleted(id)
-	s.topicsChanged()
-	err := closeAll(t.parts)
-	return errors.Join(err, s.removeFiles(id))
+	s.groups.TopicDeleted(t.rec.ID)
+	s.shares.TopicDeleted(t.rec.ID)
+	return closeAll(t.parts)
 }
 
 // AddPartitions raises a topic's number of partitions to total.
