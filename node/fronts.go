@@ -196,28 +196,24 @@ func lend(ln net.Listener) (*lent, error) {
 }
 
 // wireFronts makes the front ends whose listeners are on.
-func (n *Node) wireFronts() error {
-	if n.lns.kafka != nil {
-		st, err := n.stores.find(n.cfg.Kafka.Store)
-		if err != nil {
-			return fmt.Errorf("kafka.store: %w", err)
-		}
-		n.kafka = &front{name: "kafka", log: n.log, ln: n.lns.kafka, fixed: n.cfg.Kafka.Store != "", build: n.buildKafka}
-		if err := n.kafka.begin(st); err != nil {
-			return err
-		}
+func (n *Node) wireFronts() (err error) {
+	if n.kafka, err = n.wireFront("kafka", n.lns.kafka, n.cfg.Kafka.Store, n.buildKafka); err == nil {
+		n.redis, err = n.wireFront("redis", n.lns.redis, n.cfg.Redis.Store, n.buildRedis)
 	}
-	if n.lns.redis != nil {
-		st, err := n.stores.find(n.cfg.Redis.Store)
-		if err != nil {
-			return fmt.Errorf("redis.store: %w", err)
-		}
-		n.redis = &front{name: "redis", log: n.log, ln: n.lns.redis, fixed: n.cfg.Redis.Store != "", build: n.buildRedis}
-		if err := n.redis.begin(st); err != nil {
-			return err
-		}
+	return err
+}
+
+// wireFront makes one, for the store of that name; nil if its listener is off.
+func (n *Node) wireFront(name string, ln net.Listener, of string, build func(*store.Store, *prometheus.Registry) (server, func(), error)) (*front, error) {
+	if ln == nil {
+		return nil, nil
 	}
-	return nil
+	st, err := n.stores.find(of)
+	if err != nil {
+		return nil, fmt.Errorf("%s.store: %w", name, err)
+	}
+	f := &front{name: name, log: n.log, ln: ln, fixed: of != "", build: build}
+	return f, f.begin(st)
 }
 
 // Gather implements prometheus.Gatherer: the node's own metrics, and those of the

@@ -67,13 +67,11 @@ func (m storeMetrics) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v int64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
-	labels := storeLabels(m.stores.All())
-	for _, s := range m.stores.All() {
+	all := m.stores.All()
+	labels := storeLabels(all)
+	for _, s := range all {
 		i := s.Info()
-		label, ok := labels[i.ID]
-		if !ok {
-			continue // it came just now
-		}
+		label := labels[i.ID]
 		gauge(m.info, 1, i.ID.String(), i.Name, i.Node.String())
 		m.collectUpkeep(s, label, ch)
 		m.collectTopics(s, func(d *prometheus.Desc, v int64, topic string) { gauge(d, v, label, topic) })
