@@ -98,9 +98,12 @@ func (t *table) scanned(e *entry, k state.Kind, shared bool) *subRows {
 	return r
 }
 
+// pending reports whether a key is present and the fold database may not hold it.
+func (e *entry) pending() bool { return e.dirty != 0 && !e.absent() }
+
 // relistKey is relist for a key in its map.
 func (t *table) relistKey(e *entry) {
-	m, is := e.m, e.dirty != 0 && !e.absent()
+	m, is := e.m, e.pending()
 	switch {
 	case is == e.listed, t.bulk && is:
 	case !is:
@@ -115,7 +118,7 @@ func (t *table) relistKey(e *entry) {
 // listNoted puts in order the keys that were noted.
 func (m *mapInfo) listNoted() {
 	for _, e := range m.noted {
-		if e.noted = false; e.dirty != 0 && !e.absent() && !e.listed {
+		if e.noted = false; e.pending() && !e.listed {
 			m.created.set(e.name, e)
 			e.listed = true
 		}
@@ -127,7 +130,7 @@ func (m *mapInfo) listNoted() {
 // forgetWritten is that of subRows, for keys.
 func (m *mapInfo) forgetWritten() {
 	m.noted = slices.DeleteFunc(m.noted, func(e *entry) bool {
-		e.noted = e.dirty != 0 && !e.absent() && !e.listed
+		e.noted = e.pending() && !e.listed
 		return !e.noted
 	})
 }

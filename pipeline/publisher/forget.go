@@ -54,10 +54,7 @@ func (p *Publisher) forget(ctx context.Context, client *kgo.Client, limit int) {
 
 // fire sends an event's records on their way and does not look back.
 func (p *Publisher) fire(ctx context.Context, client *kgo.Client, limit int, e *event.Event) {
-	records, err := p.records(e)
-	if err == nil {
-		err = fits(records, limit)
-	}
+	records, err := p.records(e, limit)
 	if err != nil {
 		p.stats.skipped.Add(1)
 		p.o.Logger.Error("an event cannot be published; it stays in the ledger", "position", e.Position, "error", err)

@@ -14,8 +14,8 @@ import (
 // little.
 const overhead = 256
 
-// records makes the messages of an event, one for each topic.
-func (p *Publisher) records(e *event.Event) ([]*kgo.Record, error) {
+// records makes the messages of an event, one for each topic, of at most limit bytes.
+func (p *Publisher) records(e *event.Event, limit int) ([]*kgo.Record, error) {
 	var headers []kgo.RecordHeader
 	for _, h := range e.Headers() {
 		headers = append(headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
@@ -39,7 +39,7 @@ func (p *Publisher) records(e *event.Event) ([]*kgo.Record, error) {
 	if err := add(p.o.Ledger.Name, e.Encode); err != nil {
 		return nil, err
 	}
-	return records, nil
+	return records, fits(records, limit)
 }
 
 // fits reports what is larger than a topic allows.
@@ -67,10 +67,7 @@ func (p *Publisher) Republish(ctx context.Context, events ...event.Event) error 
 	defer client.Close()
 	var all []*kgo.Record
 	for i := range events {
-		records, err := p.records(&events[i])
-		if err == nil {
-			err = fits(records, limit)
-		}
+		records, err := p.records(&events[i], limit)
 		if err != nil {
 			return fmt.Errorf("publish position %d again: %w", events[i].Position, err)
 		}

@@ -161,10 +161,7 @@ func (s *session) produce(ctx context.Context, e *event.Event) error {
 			return context.Cause(ctx)
 		}
 	}
-	records, err := s.p.records(e)
-	if err == nil {
-		err = fits(records, s.limit)
-	}
+	records, err := s.p.records(e, s.limit)
 	if err != nil {
 		// No retry will help, and what follows must not wait for ever.
 		s.p.o.Logger.Error("an event cannot be published; it stays in the ledger", "position", e.Position, "type", e.EventType, "error", err)
