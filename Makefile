@@ -30,8 +30,6 @@ DURATION ?= 1h
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-# Real clients with deadlines of their own: nothing else runs beside them (docs/roadmap.md, The field).
-ALONE := front/kafka
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
 # Pinned: a new one is a commit of its own.
@@ -54,8 +52,7 @@ $(TOOLS)/staticcheck: Makefile
 
 test: build
 	scripts/deps.sh
-	$(GO) test $$($(GO) list ./... | grep -v $(ALONE))
-	$(GO) test ./$(ALONE)
+	$(GO) test ./...
 	$(MAKE) histories
 
 # Laws over histories of several authors, and meshes of several nodes: the more, the rarer the case that is found.
@@ -66,8 +63,7 @@ check: $(TOOLS)/staticcheck
 	scripts/check.sh $(TOOLS)/staticcheck
 
 race:
-	$(GO) test -race -short $$($(GO) list $(PKG) | grep -v $(ALONE))
-	$(GO) test -race -short ./$(ALONE)
+	$(GO) test -race -short $(PKG)
 
 # The first race ends the node, and so fails the test.
 race-node:

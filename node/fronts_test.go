@@ -49,6 +49,13 @@ func (c *redisConn) ask(command string) string {
 	return strings.TrimSpace(line)
 }
 
+// serving says whether the server that is to serve has the listener.
+func (f *front) serving() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.begun
+}
+
 // TestDefaultChanges: when another store becomes the default, the listeners serve it:
 // clients of the old one are disconnected, those that connect find the new one, and
 // node.json says so. A listener that the configuration ties to a store stays there.
@@ -72,6 +79,10 @@ func TestDefaultChanges(t *testing.T) {
 	_ = old.SetReadDeadline(time.Now().Add(20 * time.Second))
 	if _, err := old.r.ReadString('\n'); err != io.EOF { //nolint:errorlint // as the connection returns it
 		t.Fatalf("the old connection: %v", err)
+	}
+	// The listener may serve each store on the way for a moment, and disconnect who came then.
+	for n.redis.current().store != two || !n.redis.serving() {
+		time.Sleep(time.Millisecond)
 	}
 	c := dialRedis(t, n.Info().Redis)
 	if got := c.ask("GET k"); got != "$-1" {

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	mrand "math/rand/v2"
@@ -16,6 +17,7 @@ import (
 	"github.com/lattice-log/lattice/core/identity"
 	"github.com/lattice-log/lattice/engine/group"
 	"github.com/lattice-log/lattice/engine/store"
+	"github.com/lattice-log/lattice/internal/testkit/kgotxn"
 	"github.com/lattice-log/lattice/internal/tick"
 	"github.com/lattice-log/lattice/storage/disk"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -37,6 +39,9 @@ func TestKgoTransactions(t *testing.T) {
 			t.Fatal(err)
 		}
 		sent := produceN(ctx, t, cl, "t", 1+i%7)
+		if err := kgotxn.Loaded(ctx, cl, "t"); err != nil {
+			t.Fatal(err)
+		}
 		commit := i%3 != 1
 		if err := cl.EndTransaction(ctx, kgo.TransactionEndTry(commit)); err != nil {
 			t.Fatalf("transaction %d: %v", i, err)
@@ -71,6 +76,9 @@ func TestKgoFenced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := second.ProduceSync(ctx, &kgo.Record{Topic: "t", Value: []byte("kept")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(kgotxn.Loaded(ctx, first, "t"), kgotxn.Loaded(ctx, second, "t")); err != nil {
 		t.Fatal(err)
 	}
 	if err := first.EndTransaction(ctx, kgo.TryCommit); err == nil {

@@ -2,6 +2,7 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/lattice-log/lattice/internal/testkit/kgotxn"
 )
 
 // transactions is a producer that writes the same records to pair-a and pair-b, and
@@ -73,7 +76,7 @@ func (x *transactions) one(s *soak, rng *rand.Rand, c *kgo.Client) bool {
 		}
 		x.next++
 	}
-	if err := c.Flush(ctx); err != nil {
+	if err := errors.Join(c.Flush(ctx), kgotxn.Loaded(ctx, c, s.pairA.name, s.pairB.name)); err != nil {
 		return false
 	}
 	commit := !failed.Load() && rng.IntN(5) > 0
