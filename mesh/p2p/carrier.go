@@ -21,20 +21,20 @@ type carrier struct {
 	store Store
 	id    lattice.StoreID
 	log   *slog.Logger
-	mail  *mail
+	mail  *mail[letters]
 
-	in      chan inbound
-	arrive  chan *session
+	station[reconcile.Ready] // over is closed when the store takes no part any more
+
 	kept    chan keptBatch
 	loaded  chan reconcile.Loaded
-	over    chan struct{} // closed when the store takes no part any more
-	current shown         // what Status shows
+	current shown    // what Status shows
+	batches *courier // carries its partitions; nil: it has none
 
 	// What follows is owned by run.
 	replica  *reconcile.Replica
-	sessions map[lattice.NodeID]*session
+	sessions map[lattice.NodeID]*session[reconcile.Ready]
 	keeping  *keeping
-	loading  *loading
+	loading  *loading[reconcile.Read]
 	fetching bool
 	fetched  chan error
 	wanted   reconcile.SnapshotOffer // that a log needs to go on
@@ -55,22 +55,26 @@ const (
 )
 
 func newCarrier(m *Mesh, s Store) *carrier {
-	return &carrier{
-		mesh: m, store: s, id: s.ID(), log: m.c.Logger.With("store", s.ID().Short()), mail: newMail(),
-		in: make(chan inbound), arrive: make(chan *session), kept: make(chan keptBatch), loaded: make(chan reconcile.Loaded), fetched: make(chan error, 1), over: make(chan struct{}),
+	c := &carrier{
+		mesh: m, store: s, id: s.ID(), log: m.c.Logger.With("store", s.ID().Short()), mail: newMail[letters](), station: newStation[reconcile.Ready](),
+		kept: make(chan keptBatch), loaded: make(chan reconcile.Loaded), fetched: make(chan error, 1),
 	}
+	if p, ok := s.(Partitions); ok {
+		c.batches = newCourier(c, p)
+	}
+	return c
 }
 
-// serve runs the store until ctx ends, and again after a while if it fails: other
+// serve runs a store's part until ctx ends, and again after a while if it fails: other
 // stores do not notice.
-func (c *carrier) serve(ctx context.Context) {
+func serve(ctx context.Context, log *slog.Logger, current *shown, run func(context.Context) error) {
 	for ctx.Err() == nil {
-		err := c.run(ctx)
+		err := run(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		c.log.Error("a store does not take part in the mesh; it is tried again", "err", err)
-		c.current.failed(err)
+		log.Error("a store does not take part in the mesh; it is tried again", "err", err)
+		current.failed(err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(10 * time.Second):
@@ -88,7 +92,7 @@ func (c *carrier) run(ctx context.Context) error {
 	// Watching begins before the inventory is taken: what happens in between is told
 	// twice rather than never.
 	c.mail.clear()
-	defer c.store.Watch(c.mail.events())()
+	defer c.store.Watch(events(c.mail))()
 	have, err := c.store.Inventory()
 	if err != nil {
 		return fmt.Errorf("what store %s has: %w", c.id.Short(), err)
@@ -98,17 +102,24 @@ func (c *carrier) run(ctx context.Context) error {
 		return fmt.Errorf("store %s: %w", c.id.Short(), err)
 	}
 	l := c.mesh.c.Limits
-	c.sessions, c.told = map[lattice.NodeID]*session{}, map[told]time.Time{}
+	c.sessions, c.told = map[lattice.NodeID]*session[reconcile.Ready]{}, map[told]time.Time{}
 	c.fetching, c.replaced, c.wanted = false, false, reconcile.SnapshotOffer{}
-	c.keeping, c.loading = newKeeping(l.Keepers), newLoading(l.Readers)
+	c.keeping, c.loading = newKeeping(l.Keepers), newLoading[reconcile.Read](l.Readers)
 	for range l.Keepers {
 		work.Go(func() {
-			c.keeping.run(ctx, c.store, func(b keptBatch) bool { return give(ctx, c.kept, b) })
+			c.keeping.run(ctx, func(b batch) bool {
+				n, err := c.store.Keep(ctx, join(b.parts))
+				return give(ctx, c.kept, keptBatch{b, n, err})
+			})
 		})
 	}
 	for range l.Readers {
 		work.Go(func() {
-			c.loading.run(ctx, c.store, func(x reconcile.Loaded) bool { return give(ctx, c.loaded, x) })
+			c.loading.run(ctx, func(q reconcile.Read) bool {
+				got := c.store.Read(ctx, q)
+				got.ID = q.ID
+				return give(ctx, c.loaded, got)
+			})
 		})
 	}
 	defer c.current.stopped()
@@ -207,6 +218,9 @@ func (c *carrier) open(l letters) error {
 				c.end(id, true)
 			}
 		}
+		if c.batches != nil {
+			c.batches.mail.post(func(l *partLetters) { l.members = true })
+		}
 		c.mesh.look()
 	}
 	return nil
@@ -221,18 +235,13 @@ func (c *carrier) admits(n lattice.NodeID) bool {
 
 // attach begins a session, and reports false if another one is kept instead. Of two
 // that were opened at once, that of the lower node id stays.
-func (c *carrier) attach(s *session) bool {
+func (c *carrier) attach(s *session[reconcile.Ready]) bool {
 	old := c.sessions[s.peer]
-	switch {
-	case !c.admits(s.peer):
+	if !c.admits(s.peer) || !s.replaces(old, c.mesh.node) {
 		return false
-	case old == nil:
-	case s.opened:
-		return false // nothing was said on it yet
-	case old.opened && !old.heard && lower(c.mesh.node, s.peer):
-		return false
-	default:
-		old.abort() // the peer has opened another, so it has lost this one
+	}
+	if old != nil {
+		old.abort()
 	}
 	c.sessions[s.peer] = s
 	c.do(c.replica.Connect(s.peer, c.mesh.now()))
@@ -240,7 +249,7 @@ func (c *carrier) attach(s *session) bool {
 }
 
 // heard takes a message, or the end, of a session.
-func (c *carrier) heard(x inbound) {
+func (c *carrier) heard(x inbound[reconcile.Ready]) {
 	s := x.session
 	current := c.sessions[s.peer] == s
 	if x.err != nil {
@@ -278,7 +287,7 @@ func (c *carrier) end(peer lattice.NodeID, flush bool) {
 		s.abort()
 	}
 	c.do(c.replica.Disconnect(peer, c.mesh.now()))
-	c.current.gone(peer, s)
+	c.current.gone(peer, s.in.Load(), s.out.Load())
 }
 
 // do takes effects, and those that follow from peers being too slow for them.
@@ -292,12 +301,12 @@ func (c *carrier) do(e reconcile.Effects) {
 	var slow []lattice.NodeID
 	for _, x := range e.Send {
 		s := c.sessions[x.To]
-		if s != nil && !s.queue.put(x.Message) {
+		if s != nil && !s.queue.put(aboutEntries(x.Message)) {
 			slow = append(slow, x.To)
 		}
 	}
 	for _, r := range e.Refused {
-		c.refused(r)
+		tell(c.log, c.told, told{r.Peer, r.Reason}, "author", r.Log.Author.Short(), "seq", r.Seq, "err", r.Err)
 	}
 	for _, d := range e.Drop {
 		c.log.Info("a session ends", "peer", d.Peer.Short(), "reason", d.Reason)
@@ -319,34 +328,34 @@ func (c *carrier) do(e reconcile.Effects) {
 	// carried: what is not proven is asked for again.
 }
 
-// refused logs what a peer sent that did not enter, once a while for each reason; the
-// Replica counts them all.
-func (c *carrier) refused(r reconcile.Refused) {
-	key, now := told{r.Peer, r.Reason}, time.Now()
-	if now.Sub(c.told[key]) < tellTime {
+// tell logs what a peer sent that did not enter, once a while for each reason; the
+// Replica counts them all. all is when that was done last.
+func tell(log *slog.Logger, all map[told]time.Time, what told, about ...any) {
+	now := time.Now()
+	if now.Sub(all[what]) < tellTime {
 		return
 	}
-	if len(c.told) > 1024 {
-		clear(c.told)
+	if len(all) > 1024 {
+		clear(all)
 	}
-	c.told[key] = now
+	all[what] = now
 	level := slog.LevelWarn
-	if r.Reason == reconcile.Closing || r.Reason == reconcile.NotShown {
+	if what.reason == reconcile.Closing || what.reason == reconcile.NotShown {
 		level = slog.LevelDebug
 	}
-	c.log.Log(context.Background(), level, "refused", "peer", r.Peer.Short(), "reason", r.Reason, "author", r.Log.Author.Short(), "seq", r.Seq, "err", r.Err)
+	log.Log(context.Background(), level, "refused", append([]any{"peer", what.peer.Short(), "reason", what.reason}, about...)...)
 }
 
 // lower reports whether a is before b.
 func lower(a, b lattice.NodeID) bool { return string(a[:]) < string(b[:]) }
 
-// mail is what a store has told of itself and the carrier has not opened: the newest
+// mail is what a store has told of itself and a carrier has not opened: the newest
 // of each, so it is small however busy the store is.
-type mail struct {
+type mail[L any] struct {
 	wake chan struct{} // one place
 
-	mu sync.Mutex
-	letters
+	mu      sync.Mutex
+	letters L
 }
 
 type letters struct {
@@ -359,9 +368,9 @@ type tip struct {
 	time uint64
 }
 
-func newMail() *mail { return &mail{wake: make(chan struct{}, 1)} }
+func newMail[L any]() *mail[L] { return &mail[L]{wake: make(chan struct{}, 1)} }
 
-func (m *mail) events() Events {
+func events(m *mail[letters]) Events {
 	return Events{
 		Appended: func(w state.Writer, link sigchain.Link, time uint64) {
 			m.post(func(l *letters) {
@@ -378,19 +387,19 @@ func (m *mail) events() Events {
 	}
 }
 
-func (m *mail) post(write func(*letters)) {
+func (m *mail[L]) post(write func(*L)) {
 	m.mu.Lock()
 	write(&m.letters)
 	m.mu.Unlock()
 	poke(m.wake)
 }
 
-func (m *mail) take() letters {
+func (m *mail[L]) take() L {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := m.letters
-	m.letters = letters{}
+	m.letters = *new(L)
 	return l
 }
 
-func (m *mail) clear() { m.take() }
+func (m *mail[L]) clear() { m.take() }

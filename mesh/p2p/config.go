@@ -10,6 +10,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/identity"
+	"github.com/lattice-log/lattice/mesh/batches"
 	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
@@ -35,6 +36,8 @@ type Config struct {
 	// Replicas has numbers for how replicas compare and send. Store, Node, Session
 	// and Admit are set here.
 	Replicas reconcile.Config
+	// Batches has such numbers for partitions' batches.
+	Batches batches.Config
 }
 
 // Limits bound what others can make this node do. Numbers that are 0 get their

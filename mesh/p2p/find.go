@@ -35,7 +35,13 @@ type contact struct {
 	checked   time.Time // when its round trip was last measured
 	checking  bool
 	mute      int // checks, since the last that was answered
-	links     map[lattice.StoreID]*link
+	links     map[linkID]*link
+}
+
+// linkID is a store, and which of its sessions with a node.
+type linkID struct {
+	store   lattice.StoreID
+	batches bool
 }
 
 // link is the attempts to open a session with a node about one store.
@@ -180,7 +186,7 @@ func (m *Mesh) contact(n lattice.NodeID) *contact {
 		if err != nil {
 			return nil
 		}
-		x = &contact{id: id, links: map[lattice.StoreID]*link{}}
+		x = &contact{id: id, links: map[linkID]*link{}}
 		m.contacts[n] = x
 	}
 	return x
@@ -206,22 +212,36 @@ func (m *Mesh) connected(ctx context.Context, n lattice.NodeID, x *contact, stor
 		m.run(func() { m.check(ctx, x) })
 	}
 	for _, c := range stores {
-		l := x.links[c.id]
-		if l == nil {
-			l = &link{}
-			x.links[c.id] = l
-		}
+		l := x.link(linkID{store: c.id})
 		if now.Sub(l.asked) >= hearsayTime {
 			l.asked = now
 			m.run(func() { _ = m.askWhere(ctx, c, x.id) }) // asked again later
 		}
-		// The lower id opens; the other only if that does not.
-		if l.opening || now.Before(l.next) || !lower(m.node, n) && now.Sub(x.since) < graceTime || c.current.has(n) {
-			continue
+		m.tie(n, x, l, now, &c.current, func() error { return m.meet(ctx, c, n, x.id) })
+		if b := c.batches; b != nil {
+			m.tie(n, x, x.link(linkID{c.id, true}), now, &b.current, func() error { return m.meetForBatches(ctx, b, n, x.id) })
 		}
-		l.opening = true
-		m.run(func() { m.open(ctx, c, n, x, l) })
 	}
+}
+
+// link returns a node's link for one kind of session of a store. Mesh.mu is held.
+func (x *contact) link(id linkID) *link {
+	l := x.links[id]
+	if l == nil {
+		l = &link{}
+		x.links[id] = l
+	}
+	return l
+}
+
+// tie has a session opened if there is none and it is time to. The lower id opens; the
+// other only if that does not. Mesh.mu is held.
+func (m *Mesh) tie(n lattice.NodeID, x *contact, l *link, now time.Time, current *shown, meet func() error) {
+	if l.opening || now.Before(l.next) || !lower(m.node, n) && now.Sub(x.since) < graceTime || current.has(n) {
+		return
+	}
+	l.opening = true
+	m.run(func() { m.open(x, l, meet) })
 }
 
 // run is spawn for who holds mu.
@@ -230,9 +250,9 @@ func (m *Mesh) run(f func()) {
 }
 
 // open runs a session that this node opens, and notes how it went.
-func (m *Mesh) open(ctx context.Context, c *carrier, n lattice.NodeID, x *contact, l *link) {
+func (m *Mesh) open(x *contact, l *link, meet func() error) {
 	began := time.Now()
-	err := m.meet(ctx, c, n, x.id)
+	err := meet()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l.opening = false

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/lattice-log/lattice/mesh/batches"
 	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
@@ -21,16 +22,34 @@ const (
 	smallRead  = 4 << 10
 )
 
+// form is what there is to know of a protocol's messages to take them off a stream: a
+// header of so many bytes, the kind in the fourth of them, says how long the rest is.
+type form struct {
+	bodySize func(header []byte) (int, error) // its errors wrap bad
+	bad      error
+}
+
+const (
+	headerSize = 8
+	kindHello  = 1
+)
+
+var (
+	entryForm = form{reconcile.BodySize, reconcile.ErrMessage}
+	batchForm = form{batches.BodySize, batches.ErrMessage}
+)
+
 // frames reads messages off a stream. One goroutine uses it.
 type frames struct {
+	form
 	from   deadliner
 	in     *bufio.Reader
 	limits *Limits
 	large  chan struct{} // a place for each large message that may be on its way
 }
 
-func newFrames(from deadliner, l *Limits, large chan struct{}) *frames {
-	return &frames{from: from, in: bufio.NewReaderSize(from, smallRead), limits: l, large: large}
+func newFrames(of form, from deadliner, l *Limits, large chan struct{}) *frames {
+	return &frames{form: of, from: from, in: bufio.NewReaderSize(from, smallRead), limits: l, large: large}
 }
 
 // frame is one message. Whoever has it calls done when it is taken apart.
@@ -46,37 +65,28 @@ func (f frame) done() {
 }
 
 // hello reads the first message of a stream, which must be one.
-func (f *frames) hello() (frame, reconcile.Hello, error) {
+func (f *frames) hello() (frame, error) {
 	_ = f.from.SetReadDeadline(time.Now().Add(f.limits.HelloTime)) // fails on a closed stream: so does reading
-	header, err := f.in.Peek(reconcile.HeaderSize)
+	header, err := f.in.Peek(headerSize)
 	if err != nil {
-		return frame{}, reconcile.Hello{}, err
+		return frame{}, err
 	}
-	if reconcile.Kind(header[3]) != reconcile.KindHello {
-		return frame{}, reconcile.Hello{}, fmt.Errorf("%w: a stream that does not begin with a hello", reconcile.ErrMessage)
+	if header[3] != kindHello {
+		return frame{}, fmt.Errorf("%w: a stream that does not begin with a hello", f.bad)
 	}
-	first, err := f.next(f.limits.HelloTime)
-	if err != nil {
-		return frame{}, reconcile.Hello{}, err
-	}
-	m, err := reconcile.Parse(first.bytes)
-	if err != nil {
-		first.done()
-		return frame{}, reconcile.Hello{}, err
-	}
-	return first, m.(reconcile.Hello), nil
+	return f.next(f.limits.HelloTime)
 }
 
 // next reads one message, which must begin within wait. Its memory grows as bytes
-// come, so what its header claims costs nothing. Errors wrap reconcile.ErrMessage, with
+// come, so what its header claims costs nothing. Errors wrap bad, with
 // the header that is none, or are the stream's.
 func (f *frames) next(wait time.Duration) (frame, error) {
-	var header [reconcile.HeaderSize]byte
+	var header [headerSize]byte
 	_ = f.from.SetReadDeadline(time.Now().Add(wait)) // fails on a closed stream: so does reading
 	if _, err := io.ReadFull(f.in, header[:]); err != nil {
 		return frame{}, err
 	}
-	size, err := reconcile.BodySize(header[:])
+	size, err := f.bodySize(header[:])
 	if err != nil {
 		return frame{bytes: header[:]}, err
 	}

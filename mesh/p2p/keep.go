@@ -8,50 +8,35 @@ import (
 	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
-// keeping makes what a Replica hands out durable, off the carrier's loop: in order
-// for each log, several logs at a time, and what has gathered of one log at once, so
-// that a disk which syncs slowly gets larger pieces and not more of them. The loop
-// owns it; workers see one batch each. What waits is bounded by the credit of peers.
-type keeping struct {
-	work    chan batch // one place for each worker
+// lanes has workers do what waits, off a carrier's loop: in order for each lane,
+// several lanes at a time, and what has gathered of one lane at once, so that a disk
+// which syncs slowly gets larger pieces and not more of them. The loop owns it;
+// workers see one pile each. What waits is bounded by the credit of peers.
+type lanes[K comparable, T any] struct {
+	lane     func(T) K         // what is done in order
+	together func(all []T) int // how many of all can be done in one go, at least one
+
+	work    chan pile[K, T] // one place for each worker
 	free    int
-	waiting map[state.Writer][]reconcile.Store
-	turn    []state.Writer // logs that wait and are not being kept, first come first
-	busy    map[state.Writer]bool
+	waiting map[K][]T
+	turn    []K // lanes that wait and are not being done, first come first
+	busy    map[K]bool
 	held    bool
 }
 
-// batch is what one worker keeps: neighbours in one log, or one other thing.
-type batch struct {
-	log   state.Writer
-	parts []reconcile.Store
+// pile is what one worker does at once, of one lane.
+type pile[K comparable, T any] struct {
+	log   K
+	parts []T
 }
 
-// keptBatch is what became of it.
-type keptBatch struct {
-	batch
-	kept int
-	err  error
-}
-
-const keepSize = 4 << 20 // bytes of entries in a batch, about
-
-func newKeeping(workers int) *keeping {
-	return &keeping{work: make(chan batch, workers), free: workers, waiting: map[state.Writer][]reconcile.Store{}, busy: map[state.Writer]bool{}}
-}
-
-// lane is what is kept in order: the entries of a log, the forks of an author, all
-// statements.
-func lane(s reconcile.Store) state.Writer {
-	if s.Fork != nil {
-		return state.Writer{Author: s.Fork.A.Author}
-	}
-	return s.Log // of statements: none
+func newLanes[K comparable, T any](workers int, lane func(T) K, together func([]T) int) *lanes[K, T] {
+	return &lanes[K, T]{lane: lane, together: together, work: make(chan pile[K, T], workers), free: workers, waiting: map[K][]T{}, busy: map[K]bool{}}
 }
 
 // add queues something, and starts it if a worker is free.
-func (k *keeping) add(s reconcile.Store) {
-	l := lane(s)
+func (k *lanes[K, T]) add(s T) {
+	l := k.lane(s)
 	if len(k.waiting[l]) == 0 && !k.busy[l] {
 		k.turn = append(k.turn, l)
 	}
@@ -60,7 +45,7 @@ func (k *keeping) add(s reconcile.Store) {
 }
 
 // done takes a worker back.
-func (k *keeping) done(b batch) {
+func (k *lanes[K, T]) done(b pile[K, T]) {
 	k.free++
 	delete(k.busy, b.log)
 	if len(k.waiting[b.log]) > 0 {
@@ -70,23 +55,23 @@ func (k *keeping) done(b batch) {
 }
 
 // hold starts nothing more until drop.
-func (k *keeping) hold() { k.held = true }
+func (k *lanes[K, T]) hold() { k.held = true }
 
 // idle reports whether nothing is under way.
-func (k *keeping) idle() bool { return len(k.busy) == 0 }
+func (k *lanes[K, T]) idle() bool { return len(k.busy) == 0 }
 
 // drop forgets what waits, and goes on with what comes.
-func (k *keeping) drop() {
+func (k *lanes[K, T]) drop() {
 	clear(k.waiting)
 	k.turn, k.held = nil, false
 }
 
-func (k *keeping) start() {
+func (k *lanes[K, T]) start() {
 	for !k.held && k.free > 0 && len(k.turn) > 0 {
 		l := k.turn[0]
 		k.turn = k.turn[1:]
 		all := k.waiting[l]
-		n := together(all)
+		n := k.together(all)
 		if n == len(all) {
 			delete(k.waiting, l)
 		} else {
@@ -94,8 +79,48 @@ func (k *keeping) start() {
 		}
 		k.busy[l] = true
 		k.free--
-		k.work <- batch{l, all[:n:n]}
+		k.work <- pile[K, T]{l, all[:n:n]}
 	}
+}
+
+// run is a worker, until do returns false.
+func (k *lanes[K, T]) run(ctx context.Context, do func(pile[K, T]) bool) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case b := <-k.work:
+			if !do(b) {
+				return
+			}
+		}
+	}
+}
+
+// keeping makes what a reconcile.Replica hands out durable.
+type keeping = lanes[state.Writer, reconcile.Store]
+
+// batch is what one worker keeps: neighbours in one log, or one other thing.
+type batch = pile[state.Writer, reconcile.Store]
+
+// keptBatch is what became of it.
+type keptBatch struct {
+	batch
+	kept int
+	err  error
+}
+
+const keepSize = 4 << 20 // bytes of entries, or of batches, in a pile, about
+
+func newKeeping(workers int) *keeping { return newLanes(workers, laneOf, together) }
+
+// laneOf is what is kept in order: the entries of a log, the forks of an author, all
+// statements.
+func laneOf(s reconcile.Store) state.Writer {
+	if s.Fork != nil {
+		return state.Writer{Author: s.Fork.A.Author}
+	}
+	return s.Log // of statements: none
 }
 
 // together returns how many of all can be kept in one go.
@@ -113,21 +138,6 @@ func together(all []reconcile.Store) int {
 		}
 	}
 	return len(all)
-}
-
-// run is a worker.
-func (k *keeping) run(ctx context.Context, to Store, done func(keptBatch) bool) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case b := <-k.work:
-			n, err := to.Keep(ctx, join(b.parts))
-			if !done(keptBatch{b, n, err}) {
-				return
-			}
-		}
-	}
 }
 
 // join makes one thing to keep of neighbours in a log.
@@ -166,28 +176,28 @@ func (b keptBatch) each(tell func(id uint64, kept int, err error)) {
 	}
 }
 
-// loading does a Replica's reads off the carrier's loop, first come first.
-type loading struct {
-	work    chan reconcile.Read
+// loading does a Replica's reads off its carrier's loop, first come first.
+type loading[Q any] struct {
+	work    chan Q
 	free    int
-	waiting []reconcile.Read
+	waiting []Q
 }
 
-func newLoading(workers int) *loading {
-	return &loading{work: make(chan reconcile.Read, workers), free: workers}
+func newLoading[Q any](workers int) *loading[Q] {
+	return &loading[Q]{work: make(chan Q, workers), free: workers}
 }
 
-func (l *loading) add(r reconcile.Read) {
+func (l *loading[Q]) add(r Q) {
 	l.waiting = append(l.waiting, r)
 	l.start()
 }
 
-func (l *loading) done() {
+func (l *loading[Q]) done() {
 	l.free++
 	l.start()
 }
 
-func (l *loading) start() {
+func (l *loading[Q]) start() {
 	for l.free > 0 && len(l.waiting) > 0 {
 		l.free--
 		l.work <- l.waiting[0]
@@ -197,16 +207,14 @@ func (l *loading) start() {
 	}
 }
 
-// run is a worker.
-func (l *loading) run(ctx context.Context, from Store, done func(reconcile.Loaded) bool) {
+// run is a worker, until do returns false.
+func (l *loading[Q]) run(ctx context.Context, do func(Q) bool) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case r := <-l.work:
-			got := from.Read(ctx, r)
-			got.ID = r.ID
-			if !done(got) {
+			if !do(r) {
 				return
 			}
 		}

@@ -198,8 +198,14 @@ func (m *Mesh) begin(x *carried) {
 	x.stop = stop
 	m.work.Go(func() {
 		defer close(x.over)
-		x.serve(ctx)
+		serve(ctx, x.log, &x.current, x.run)
 	})
+	if b := x.batches; b != nil {
+		m.work.Go(func() {
+			defer close(b.over)
+			serve(ctx, b.log, &b.current, b.run)
+		})
+	}
 	m.look()
 }
 
@@ -212,6 +218,9 @@ func (m *Mesh) Remove(id lattice.StoreID) {
 	if x != nil && x.stop != nil {
 		x.stop()
 		<-x.over
+		if x.batches != nil {
+			<-x.batches.over
+		}
 	}
 	m.look()
 }
@@ -246,6 +255,7 @@ func (m *Mesh) known(n lattice.NodeID) bool {
 // handle names the protocols that this node speaks: the same on all nodes.
 func (m *Mesh) handle() {
 	m.host.SetStreamHandler(protocolReconcile, m.handler(true, m.met))
+	m.host.SetStreamHandler(protocolBatches, m.handler(true, m.metForBatches))
 	m.host.SetStreamHandler(protocolSnapshot, m.handler(true, m.askedSnapshot))
 	m.host.SetStreamHandler(protocolHearsay, m.handler(true, m.askedWhere))
 	m.host.SetStreamHandler(protocolPing, m.handler(true, m.pinged))
@@ -272,17 +282,20 @@ func (m *Mesh) handler(members bool, f func(context.Context, lattice.NodeID, net
 
 // met begins a session that a peer has opened: its hello says about which store.
 func (m *Mesh) met(ctx context.Context, node lattice.NodeID, stream network.Stream) {
-	f := newFrames(stream, &m.c.Limits, m.large)
-	first, hello, err := f.hello()
+	f := newFrames(entryForm, stream, &m.c.Limits, m.large)
+	first, err := f.hello()
 	if err != nil {
 		return
 	}
+	hello, _ := reconcile.Parse(first.bytes)
+	h, ok := hello.(reconcile.Hello)
 	// A store that is not here and one that the peer may not see: the same silence.
-	c := m.store(hello.Store)
-	if c == nil || !c.admits(node) {
+	c := m.store(h.Store)
+	if !ok || c == nil || !c.admits(node) {
+		first.done()
 		return
 	}
-	m.drive(ctx, c, newSession(node, stream, false, f, first, &m.c.Limits))
+	_ = drive(ctx, m, c.station, newSession(reconcile.Take, node, stream, false, f, first, &m.c.Limits))
 }
 
 // meet opens a session with a connected peer.
@@ -291,7 +304,7 @@ func (m *Mesh) meet(ctx context.Context, c *carrier, node lattice.NodeID, id pee
 	if err != nil {
 		return fmt.Errorf("open a session: %w", err)
 	}
-	return m.drive(ctx, c, newSession(node, stream, true, newFrames(stream, &m.c.Limits, m.large), frame{}, &m.c.Limits))
+	return drive(ctx, m, c.station, newSession(reconcile.Take, node, stream, true, newFrames(entryForm, stream, &m.c.Limits, m.large), frame{}, &m.c.Limits))
 }
 
 // stream opens a stream to a connected peer.
@@ -308,40 +321,4 @@ func (m *Mesh) ask(ctx context.Context, id peer.ID, p protocol.ID) (s network.St
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
 	return s, func() { stop(); _ = s.Reset() }, nil
-}
-
-// drive runs a session until it ends.
-func (m *Mesh) drive(ctx context.Context, c *carrier, s *session) error {
-	defer s.abort()
-	if !hand(ctx, c, c.arrive, s) {
-		return errClosing
-	}
-	select {
-	case ok := <-s.accepted:
-		if !ok {
-			return nil
-		}
-	case <-c.over:
-		return errClosing
-	case <-ctx.Done():
-		return errClosing
-	}
-	if !m.spawn(func(context.Context) { s.write(&m.buffers) }) {
-		return errClosing
-	}
-	err := s.read(func(x inbound) bool { return hand(ctx, c, c.in, x) })
-	hand(ctx, c, c.in, inbound{session: s, err: err})
-	return err
-}
-
-// hand gives something to a carrier, unless that has ended.
-func hand[T any](ctx context.Context, c *carrier, to chan<- T, x T) bool {
-	select {
-	case to <- x:
-		return true
-	case <-c.over:
-		return false
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -46,7 +46,7 @@ func TestFramesInAnyPieces(t *testing.T) {
 			defer there.Close()
 			_, _ = there.Write(bytes.Join(all, nil))
 		}()
-		f := newFrames(pipe{here, rapid.SampledFrom([]int{1000, 4096, 1 << 20}).Draw(t, "piece")}, &l, make(chan struct{}, 1))
+		f := newFrames(entryForm, pipe{here, rapid.SampledFrom([]int{1000, 4096, 1 << 20}).Draw(t, "piece")}, &l, make(chan struct{}, 1))
 		for _, want := range all {
 			got, err := f.next(time.Minute)
 			if err != nil || !bytes.Equal(got.bytes, want) {
@@ -73,7 +73,7 @@ func TestLargeMessagesWait(t *testing.T) {
 		here, there := net.Pipe()
 		t.Cleanup(func() { here.Close(); there.Close() })
 		go func() { _, _ = there.Write(m) }()
-		return newFrames(here, &l, large)
+		return newFrames(entryForm, here, &l, large)
 	}
 	first, err := feed().next(time.Minute)
 	check(t, err)
@@ -89,10 +89,10 @@ func TestLargeMessagesWait(t *testing.T) {
 func TestQueue(t *testing.T) {
 	q := newQueue(1000)
 	blocks := func(n int) reconcile.Message { return reconcile.Blocks{Entries: [][]byte{make([]byte, n)}} }
-	if !q.put(blocks(5000)) {
+	if !q.put(aboutEntries(blocks(5000))) {
 		t.Error("one message fits always")
 	}
-	if q.put(reconcile.Credit{}) {
+	if q.put(aboutEntries(reconcile.Credit{})) {
 		t.Error("another does not, when it is full")
 	}
 	b, over := q.take(nil, 1)
@@ -101,10 +101,10 @@ func TestQueue(t *testing.T) {
 	}
 	q.sent(len(b))
 	for range 3 {
-		q.put(reconcile.Credit{Bytes: 1})
+		q.put(aboutEntries(reconcile.Credit{Bytes: 1}))
 	}
 	q.end(true)
-	q.put(reconcile.Credit{Bytes: 2}) // too late
+	q.put(aboutEntries(reconcile.Credit{Bytes: 2})) // too late
 	if b, over = q.take(nil, 1<<20); len(b) != 3*12 || over {
 		t.Errorf("took %d bytes, over %v", len(b), over)
 	}
@@ -112,7 +112,7 @@ func TestQueue(t *testing.T) {
 		t.Errorf("took %d bytes, over %v", len(b), over)
 	}
 	q = newQueue(1000)
-	q.put(reconcile.Credit{})
+	q.put(aboutEntries(reconcile.Credit{}))
 	q.end(false)
 	if b, over = q.take(nil, 1); len(b) != 0 || !over {
 		t.Error("what is dropped is still sent")

@@ -6,7 +6,7 @@ import (
 	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
-// queue is the messages that wait to be sent to one peer of one store, in order. It
+// queue is the messages that wait to be sent in one session, in order. It
 // is bounded by bytes: whoever is too slow for it loses the session, and comes back.
 type queue struct {
 	limit int
@@ -20,24 +20,25 @@ type queue struct {
 
 // outgoing is a message that is still to be encoded, if it is large, or is so already.
 type outgoing struct {
-	message reconcile.Message
-	bytes   []byte
-	size    int
+	append func([]byte) []byte
+	bytes  []byte
+	size   int
+}
+
+// aboutEntries makes a message of mesh/reconcile ready to go.
+func aboutEntries(m reconcile.Message) outgoing {
+	if b, ok := m.(reconcile.Blocks); ok { // its entries are copied once only, by the writer
+		return outgoing{append: func(to []byte) []byte { return reconcile.Append(to, b) }, size: reconcile.Size(b)}
+	}
+	b := reconcile.Encode(m)
+	return outgoing{bytes: b, size: len(b)}
 }
 
 func newQueue(limit int) *queue { return &queue{limit: limit, wake: make(chan struct{}, 1)} }
 
 // put adds a message. It returns false, and adds nothing, if the queue is full; one
 // message fits always.
-func (q *queue) put(m reconcile.Message) bool {
-	o := outgoing{message: m}
-	switch m := m.(type) {
-	case reconcile.Blocks: // its entries are copied once only, by the writer
-		o.size = reconcile.Size(m)
-	default:
-		o.bytes = reconcile.Encode(m)
-		o.size = len(o.bytes)
-	}
+func (q *queue) put(o outgoing) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
@@ -92,7 +93,7 @@ func (q *queue) take(b []byte, most int) (out []byte, over bool) {
 			b = append(b, o.bytes...)
 			continue
 		}
-		b = reconcile.Append(b, o.message)
+		b = o.append(b)
 	}
 	return b, over
 }

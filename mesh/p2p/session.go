@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"context"
 	"errors"
 	"io"
 	"sync"
@@ -10,12 +11,13 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 
 	lattice "github.com/lattice-log/lattice"
-	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
-// session is one stream with a peer about one store. Its reader and its writer are a
-// goroutine each; the carrier decides when it begins and ends.
-type session struct {
+// session is one stream with a peer about one store, of messages that are taken apart
+// into R. Its reader and its writer are a goroutine each; the carrier decides when it
+// begins and ends.
+type session[R any] struct {
+	take   func(message []byte) R
 	peer   lattice.NodeID
 	stream network.Stream
 	opened bool // by this node
@@ -36,15 +38,15 @@ type session struct {
 	stop  sync.Once
 }
 
-func newSession(peer lattice.NodeID, stream network.Stream, opened bool, f *frames, first frame, l *Limits) *session {
-	return &session{
-		peer: peer, stream: stream, opened: opened, frames: f, first: first, queue: newQueue(l.Queue), limits: l,
+func newSession[R any](take func([]byte) R, peer lattice.NodeID, stream network.Stream, opened bool, f *frames, first frame, l *Limits) *session[R] {
+	return &session[R]{
+		take: take, peer: peer, stream: stream, opened: opened, frames: f, first: first, queue: newQueue(l.Queue), limits: l,
 		begun: time.Now(), accepted: make(chan bool, 1), ended: make(chan struct{}),
 	}
 }
 
 // abort ends both directions at once.
-func (s *session) abort() {
+func (s *session[R]) abort() {
 	s.stop.Do(func() {
 		s.queue.end(false)
 		_ = s.stream.Reset()
@@ -52,16 +54,16 @@ func (s *session) abort() {
 }
 
 // inbound is a message of a session, or that the session is over.
-type inbound struct {
-	session *session
+type inbound[R any] struct {
+	session *session[R]
 	frame   frame
-	ready   reconcile.Ready
+	ready   R
 	err     error // with no frame
 }
 
 // read hands each message to deliver, which may wait, until the stream ends or
 // deliver returns false. It returns why.
-func (s *session) read(deliver func(inbound) bool) error {
+func (s *session[R]) read(deliver func(inbound[R]) bool) error {
 	defer close(s.ended)
 	wait := s.limits.HelloTime
 	for {
@@ -70,15 +72,15 @@ func (s *session) read(deliver func(inbound) bool) error {
 			f, err = s.frames.next(wait)
 		}
 		switch {
-		case errors.Is(err, reconcile.ErrMessage): // the Replica counts it, and says why
-			deliver(inbound{session: s, frame: f, ready: reconcile.Take(f.bytes)})
+		case errors.Is(err, s.frames.bad): // the Replica counts it, and says why
+			deliver(inbound[R]{session: s, frame: f, ready: s.take(f.bytes)})
 			return err
 		case err != nil:
 			return err
 		}
 		s.in.Add(uint64(len(f.bytes)))
 		// Hashing its entries is done here, for each peer by itself.
-		if !deliver(inbound{session: s, frame: f, ready: reconcile.Take(f.bytes)}) {
+		if !deliver(inbound[R]{session: s, frame: f, ready: s.take(f.bytes)}) {
 			f.done()
 			return errClosing
 		}
@@ -110,7 +112,7 @@ func (p *buffers) put(b []byte) {
 
 // write sends what is queued until the queue has ended and is empty, or the stream
 // fails; then it ends the stream.
-func (s *session) write(p *buffers) {
+func (s *session[R]) write(p *buffers) {
 	defer s.abort()
 	for range s.queue.wake {
 		for {
@@ -136,12 +138,73 @@ func (s *session) write(p *buffers) {
 }
 
 // hangUp lets the peer read the last words, and end the stream, before it is reset.
-func (s *session) hangUp() {
+func (s *session[R]) hangUp() {
 	_ = s.stream.CloseWrite()
 	select {
 	case <-s.ended:
 	case <-time.After(time.Second):
 	}
+}
+
+// station is where the sessions of one store go, of those with one protocol: its
+// carrier, until over is closed.
+type station[R any] struct {
+	arrive chan *session[R]
+	in     chan inbound[R]
+	over   chan struct{}
+}
+
+func newStation[R any]() station[R] {
+	return station[R]{make(chan *session[R]), make(chan inbound[R]), make(chan struct{})}
+}
+
+// hand gives something to a station, unless that has ended.
+func hand[T any](ctx context.Context, over <-chan struct{}, to chan<- T, x T) bool {
+	select {
+	case to <- x:
+		return true
+	case <-over:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// drive runs a session until it ends.
+func drive[R any](ctx context.Context, m *Mesh, at station[R], s *session[R]) error {
+	defer s.abort()
+	if !hand(ctx, at.over, at.arrive, s) {
+		return errClosing
+	}
+	select {
+	case ok := <-s.accepted:
+		if !ok {
+			return nil
+		}
+	case <-at.over:
+		return errClosing
+	case <-ctx.Done():
+		return errClosing
+	}
+	if !m.spawn(func(context.Context) { s.write(&m.buffers) }) {
+		return errClosing
+	}
+	err := s.read(func(x inbound[R]) bool { return hand(ctx, at.over, at.in, x) })
+	hand(ctx, at.over, at.in, inbound[R]{session: s, err: err})
+	return err
+}
+
+// replaces reports whether a session takes the place of another with the same peer,
+// which may be nil. Of two that were opened at once that of the lower node id stays; a
+// peer that opens another later has lost the old one.
+func (s *session[R]) replaces(old *session[R], self lattice.NodeID) bool {
+	switch {
+	case old == nil:
+		return true
+	case s.opened:
+		return false // nothing was said on it yet
+	}
+	return !old.opened || old.heard || !lower(self, s.peer)
 }
 
 // over reports whether an error is how sessions end, rather than a failure.

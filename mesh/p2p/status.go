@@ -8,6 +8,7 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/mesh/batches"
 	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
@@ -27,6 +28,19 @@ type StoreStatus struct {
 	Peers   []PeerStatus   // members, and those that have a session, ascending by node
 	Refused map[reconcile.Reason]uint64
 	Failed  string // why the store takes no part now; empty: it does
+
+	// Batches is about the records of its topics; nil: they do not travel.
+	Batches *BatchStatus
+}
+
+// BatchStatus is about the batches of one store's partitions.
+type BatchStatus struct {
+	// Peers are those with which a session is or was open, ascending by node: Logs are
+	// partitions, Behind and Ahead batches. How they are reached StoreStatus.Peers says.
+	Peers   []PeerStatus
+	Behind  []batches.Lag // partitions of which others have more, the furthest behind first; 64 at most
+	Refused map[reconcile.Reason]uint64
+	Failed  string // why they do not travel now; empty: they do
 }
 
 // PeerStatus is about one node and one store.
@@ -61,11 +75,16 @@ func (m *Mesh) Status() Status {
 		for i := range s.Peers {
 			m.reach(&s.Peers[i])
 		}
-		slices.SortFunc(s.Peers, func(a, b PeerStatus) int { return slices.Compare(a.Node[:], b.Node[:]) })
+		slices.SortFunc(s.Peers, byNode)
+		if c.batches != nil {
+			s.Batches = c.batches.status()
+		}
 		out.Stores = append(out.Stores, s)
 	}
 	return out
 }
+
+func byNode(a, b PeerStatus) int { return slices.Compare(a.Node[:], b.Node[:]) }
 
 // reach fills in how a node is reached.
 func (m *Mesh) reach(p *PeerStatus) {
@@ -145,22 +164,29 @@ func (x *shown) sum(n lattice.NodeID) *sums {
 
 // show takes the state of the Replica and its sessions.
 func (c *carrier) show() {
-	x := &c.current
+	var all []PeerStatus
+	for _, p := range c.replica.Peers() {
+		if s := c.sessions[p.Node]; s != nil {
+			all = append(all, PeerStatus{
+				Node: p.Node, Session: p.Greeted, Equal: p.Equal, Logs: p.Logs, Behind: p.Behind, Ahead: p.Ahead, In: s.in.Load(), Out: s.out.Load(),
+			})
+		}
+	}
+	c.current.show(StoreStatus{Root: c.replica.Root(), Refused: c.replica.Refusals()}, all)
+}
+
+// show takes the status of a store, and of the peers with which a session is open, to
+// whose bytes those of earlier sessions are added.
+func (x *shown) show(s StoreStatus, all []PeerStatus) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.status = StoreStatus{Root: c.replica.Root(), Refused: c.replica.Refusals()}
-	x.open = make(map[lattice.NodeID]bool, len(c.sessions))
-	for _, p := range c.replica.Peers() {
-		s := c.sessions[p.Node]
-		if s == nil {
-			continue
-		}
+	x.status = s
+	x.open = make(map[lattice.NodeID]bool, len(all))
+	for _, p := range all {
 		x.open[p.Node] = true
 		old := x.sum(p.Node)
-		x.status.Peers = append(x.status.Peers, PeerStatus{
-			Node: p.Node, Session: p.Greeted, Equal: p.Equal, Logs: p.Logs, Behind: p.Behind, Ahead: p.Ahead,
-			In: old.in + s.in.Load(), Out: old.out + s.out.Load(), Slow: old.slow, Failed: old.why,
-		})
+		p.In, p.Out, p.Slow, p.Failed = p.In+old.in, p.Out+old.out, old.slow, old.why
+		x.status.Peers = append(x.status.Peers, p)
 	}
 	for n, s := range x.sums {
 		if !x.open[n] {
@@ -173,7 +199,7 @@ func (x *shown) get(id lattice.StoreID) StoreStatus {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := x.status
-	s.Store, s.Peers = id, slices.Clone(s.Peers)
+	s.Store, s.Peers = id, slices.SortedFunc(slices.Values(s.Peers), byNode)
 	return s
 }
 
@@ -185,12 +211,12 @@ func (x *shown) has(n lattice.NodeID) bool {
 }
 
 // gone adds up what an ended session carried.
-func (x *shown) gone(n lattice.NodeID, s *session) {
+func (x *shown) gone(n lattice.NodeID, in, out uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	sum := x.sum(n)
-	sum.in += s.in.Load()
-	sum.out += s.out.Load()
+	sum.in += in
+	sum.out += out
 	delete(x.open, n)
 }
 
