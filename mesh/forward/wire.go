@@ -1,0 +1,245 @@
+package forward
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	lattice "github.com/lattice-log/lattice"
+)
+
+// Protocol is the id of the stream protocol.
+const Protocol = "/lattice/forward/1"
+
+const (
+	version = 1
+
+	// OpeningSize is the length of an opening.
+	OpeningSize = 4 + 32
+	// LengthSize is the length of what comes before each message: its length.
+	LengthSize = 4
+	// MaxBatches bounds the record batches of one ask.
+	MaxBatches = 32 << 20
+
+	askSize    = 1 + 1 + 2 + 8 + 4 + 16 + 4
+	maxAsk     = askSize + MaxBatches
+	answerSize = 1 + 1 + 2 + 8 + 3*8 + 2 + 2
+	maxAnswer  = 64 << 10
+
+	maxText    = 1 << 10
+	maxRecords = 100
+)
+
+// ErrMessage means bytes that are no message of this protocol. Kind Corrupt.
+var ErrMessage = lattice.E(lattice.Corrupt, errors.New("not a message of /lattice/forward/1"))
+
+// ErrTooLarge means batches that no ask can carry. Kind TooLarge.
+var ErrTooLarge = lattice.E(lattice.TooLarge, fmt.Errorf("more than the %d MiB that can be forwarded to the partition's leader at a time; connect to that node", MaxBatches>>20))
+
+// Op is what is asked for. The numbers are in messages.
+type Op uint8
+
+const (
+	// Append appends Batches.
+	Append Op = 1
+	// Truncate moves the start of the log to Before.
+	Truncate Op = 2
+)
+
+// Ask is one thing that a leader is to do.
+type Ask struct {
+	Op        Op
+	Acks      int8 // as in Kafka's Produce: 0, 1 or -1; 0 for Truncate
+	ID        uint64
+	Wait      uint32 // ms
+	Partition lattice.TopicPartition
+	Batches   []byte
+	Before    int64
+}
+
+// RecordError says what is wrong with one record of a batch.
+type RecordError struct {
+	Record uint32
+	Text   string
+}
+
+// Answer is what the leader says.
+type Answer struct {
+	ID      uint64
+	Refused bool
+	Kind    lattice.Kind // of the error, if refused
+	Code    int16        // likewise, Kafka's; not 0
+	Base    int64        // offset of the first record; -1: none
+	Time    int64        // ms since 1970 if the topic has LogAppendTime; -1
+	Start   int64        // of the log; -1: not known
+	Text    string       // why it is refused
+	Records []RecordError
+}
+
+// Opening encodes how a stream begins.
+func Opening(store lattice.StoreID) []byte {
+	return append([]byte{'L', 'F', version, 0}, store[:]...)
+}
+
+// ParseOpening reads it. Wraps ErrMessage.
+func ParseOpening(b []byte) (lattice.StoreID, error) {
+	if len(b) != OpeningSize || !bytes.Equal(b[:4], []byte{'L', 'F', version, 0}) {
+		return lattice.StoreID{}, fmt.Errorf("opening: %w", ErrMessage)
+	}
+	return lattice.StoreID(b[4:]), nil
+}
+
+// AskLength reads the length that comes before an ask. Wraps ErrMessage.
+func AskLength(b [LengthSize]byte) (int, error) { return length(b, askSize, maxAsk) }
+
+// AnswerLength reads the length that comes before an answer. Wraps ErrMessage.
+func AnswerLength(b [LengthSize]byte) (int, error) { return length(b, answerSize, maxAnswer) }
+
+func length(b [LengthSize]byte, least, most int) (int, error) {
+	n := binary.BigEndian.Uint32(b[:])
+	if int64(n) < int64(least) || int64(n) > int64(most) {
+		return 0, fmt.Errorf("a message of %d bytes, %d to %d are possible: %w", n, least, most, ErrMessage)
+	}
+	return int(n), nil
+}
+
+// size is the length of an encoded ask, with what comes before it.
+func (a *Ask) size() int {
+	if a.Op == Truncate {
+		return LengthSize + askSize + 8
+	}
+	return LengthSize + askSize + len(a.Batches)
+}
+
+// AppendTo appends the encoded ask, and its length before it.
+func (a *Ask) AppendTo(b []byte) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(a.size()-LengthSize))
+	b = append(b, byte(a.Op), byte(a.Acks), 0, 0)
+	b = binary.BigEndian.AppendUint64(b, a.ID)
+	b = binary.BigEndian.AppendUint32(b, a.Wait)
+	b = append(b, a.Partition.Topic[:]...)
+	b = binary.BigEndian.AppendUint32(b, uint32(a.Partition.Partition))
+	if a.Op == Truncate {
+		return binary.BigEndian.AppendUint64(b, uint64(a.Before))
+	}
+	return append(b, a.Batches...)
+}
+
+// ParseAsk reads an ask, without its length. Batches alias b. Wraps ErrMessage.
+func ParseAsk(b []byte) (Ask, error) {
+	bad := fmt.Errorf("ask: %w", ErrMessage)
+	if len(b) < askSize || b[2] != 0 || b[3] != 0 {
+		return Ask{}, bad
+	}
+	a := Ask{Op: Op(b[0]), Acks: int8(b[1]), ID: binary.BigEndian.Uint64(b[4:]), Wait: binary.BigEndian.Uint32(b[12:])}
+	a.Partition.Topic = lattice.TopicID(b[16:32])
+	a.Partition.Partition = int32(binary.BigEndian.Uint32(b[32:]))
+	rest := b[askSize:]
+	switch {
+	case a.Partition.Partition < 0 || a.Acks < -1 || a.Acks > 1:
+		return Ask{}, bad
+	case a.Op == Append && len(rest) > 0 && len(rest) <= MaxBatches:
+		a.Batches = rest
+	case a.Op == Truncate && a.Acks == 0 && len(rest) == 8:
+		a.Before = int64(binary.BigEndian.Uint64(rest))
+	default:
+		return Ask{}, bad
+	}
+	return a, nil
+}
+
+// AppendTo appends the encoded answer, and its length before it. What is said of an
+// error is cut to what an answer can hold.
+func (a *Answer) AppendTo(b []byte) []byte {
+	at := len(b)
+	status := byte(0)
+	if a.Refused {
+		status = 1
+	}
+	b = append(b, 0, 0, 0, 0, status, byte(a.Kind))
+	b = binary.BigEndian.AppendUint16(b, uint16(a.Code))
+	b = binary.BigEndian.AppendUint64(b, a.ID)
+	for _, n := range [...]int64{a.Base, a.Time, a.Start} {
+		b = binary.BigEndian.AppendUint64(b, uint64(n))
+	}
+	b = appendText(b, a.Text)
+	counts := len(b)
+	b = append(b, 0, 0)
+	n := 0
+	for _, r := range a.Records[:min(len(a.Records), maxRecords)] {
+		one := appendText(binary.BigEndian.AppendUint32(nil, r.Record), r.Text)
+		if len(b)-at-LengthSize+len(one) > maxAnswer {
+			break
+		}
+		b = append(b, one...)
+		n++
+	}
+	binary.BigEndian.PutUint16(b[counts:], uint16(n))
+	binary.BigEndian.PutUint32(b[at:], uint32(len(b)-at-LengthSize))
+	return b
+}
+
+// appendText appends a text, as much of it as there may be.
+func appendText(b []byte, s string) []byte {
+	s = strings.ToValidUTF8(s, "?")
+	for len(s) > maxText {
+		_, n := utf8.DecodeLastRuneInString(s[:maxText+1])
+		s = s[:maxText+1-n]
+	}
+	return append(binary.BigEndian.AppendUint16(b, uint16(len(s))), s...)
+}
+
+func takeText(b []byte) (s string, rest []byte, ok bool) {
+	if len(b) < 2 {
+		return "", b, false
+	}
+	n := int(binary.BigEndian.Uint16(b))
+	if b = b[2:]; n > maxText || n > len(b) || !utf8.Valid(b[:n]) {
+		return "", b, false
+	}
+	return string(b[:n]), b[n:], true
+}
+
+// ParseAnswer reads an answer, without its length. Wraps ErrMessage.
+func ParseAnswer(b []byte) (Answer, error) {
+	bad := fmt.Errorf("answer: %w", ErrMessage)
+	if len(b) < answerSize || len(b) > maxAnswer || b[0] > 1 {
+		return Answer{}, bad
+	}
+	a := Answer{Refused: b[0] == 1, Kind: lattice.Kind(b[1]), Code: int16(binary.BigEndian.Uint16(b[2:])), ID: binary.BigEndian.Uint64(b[4:])}
+	for i, n := range [...]*int64{&a.Base, &a.Time, &a.Start} {
+		if *n = int64(binary.BigEndian.Uint64(b[12+8*i:])); *n < -1 {
+			return Answer{}, bad
+		}
+	}
+	var ok bool
+	if a.Text, b, ok = takeText(b[36:]); !ok || len(b) < 2 {
+		return Answer{}, bad
+	}
+	n := int(binary.BigEndian.Uint16(b))
+	if b = b[2:]; n > maxRecords {
+		return Answer{}, bad
+	}
+	for range n {
+		if len(b) < 4 {
+			return Answer{}, bad
+		}
+		r := RecordError{Record: binary.BigEndian.Uint32(b)}
+		if r.Text, b, ok = takeText(b[4:]); !ok {
+			return Answer{}, bad
+		}
+		a.Records = append(a.Records, r)
+	}
+	switch {
+	case len(b) != 0:
+		return Answer{}, bad
+	case a.Refused && (a.Code == 0 || a.Base != -1 || a.Time != -1 || int(a.Kind) >= len(lattice.Kinds())):
+		return Answer{}, bad
+	case !a.Refused && (a.Code != 0 || a.Kind != 0 || a.Text != "" || n != 0 || a.Start < 0):
+		return Answer{}, bad
+	}
+	return a, nil
+}
