@@ -64,6 +64,9 @@ type Limits struct {
 	Snapshots     int   // snapshots that are sent at a time; 2
 	SnapshotBytes int64 // of the largest snapshot that is taken; 1 TiB
 
+	Asking  int // bytes that may wait for the answer of one leader; 32 MiB
+	Leading int // bytes of what others ask of partitions led here that are worked on at a time; 128 MiB
+
 	Memory int64 // bytes that libp2p may hold in buffers; 256 MiB
 }
 
@@ -85,6 +88,8 @@ func (l *Limits) defaults() {
 	or(&l.Readers, 4)
 	or(&l.Snapshots, 2)
 	or(&l.SnapshotBytes, 1<<40)
+	or(&l.Asking, 32<<20)
+	or(&l.Leading, 128<<20)
 	or(&l.Memory, 256<<20)
 }
 

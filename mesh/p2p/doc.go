@@ -72,6 +72,11 @@
 //	answer, at most 256 KiB:
 //	 0 "LQ" | version u8 = 1 | 0 u8 | u16 n <= 512, n x: node 32, u8 n <= 4, n x: length u8, bytes
 //
+// # What clients want elsewhere: /lattice/forward/1
+//
+// A node has the leader of a partition do what its own clients ask (Forward), and does
+// the same for others where it leads (Leader). mesh/forward draws the messages.
+//
 // # Address book
 //
 // Where nodes were reached, and who told of them, is kept by Config.Book as JSON. It

@@ -21,6 +21,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/roster"
+	"github.com/lattice-log/lattice/mesh/forward"
 	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
@@ -117,6 +118,7 @@ func TestStrangersLearnNothing(t *testing.T) {
 			protocolPing:      make([]byte, 32),
 			protocolHearsay:   encodeHearsayRequest(store),
 			protocolJoin:      claim(store),
+			forward.Protocol:  forward.Opening(store),
 		} {
 			if got := eve.hears(proto, b); len(got) > 0 {
 				said += fmt.Sprintf("%s %q\n", proto, got)

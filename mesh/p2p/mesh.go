@@ -14,6 +14,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/mesh/forward"
 	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
@@ -31,6 +32,8 @@ type Mesh struct {
 	large    chan struct{} // Limits.Large
 	joins    *joins
 	sending  chan struct{} // Limits.Snapshots
+	asking   pipes         // where this node has others do what its clients want
+	leading  leading       // and where it does that for others
 	wake     chan struct{} // one place: the finder has something to look at
 	begun    chan struct{} // closed by Run or Close
 
@@ -258,6 +261,7 @@ func (m *Mesh) handle() {
 	m.host.SetStreamHandler(protocolBatches, m.handler(true, m.metForBatches))
 	m.host.SetStreamHandler(protocolSnapshot, m.handler(true, m.askedSnapshot))
 	m.host.SetStreamHandler(protocolHearsay, m.handler(true, m.askedWhere))
+	m.host.SetStreamHandler(forward.Protocol, m.handler(true, m.askedForward))
 	m.host.SetStreamHandler(protocolPing, m.handler(true, m.pinged))
 	m.host.SetStreamHandler(protocolJoin, m.handler(false, m.askedJoin))
 }
