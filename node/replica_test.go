@@ -104,7 +104,7 @@ func (n *twin) serve(id lattice.StoreID, first bool) error {
 	if n.all = append(n.all, st); first {
 		n.first = st
 	}
-	return n.mesh.Add(newReplica(st, keyval.Staging{FS: disk.OS(), Dir: filepath.Join(storesPath(n.cfg.Data), "incoming", "peers")}))
+	return takePart(n.mesh, st, keyval.Staging{FS: disk.OS(), Dir: filepath.Join(storesPath(n.cfg.Data), "incoming", "peers")})
 }
 
 // join redeems a token and serves its store, as the default.

@@ -24,6 +24,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	lattice "github.com/lattice-log/lattice"
@@ -125,6 +126,7 @@ type Store struct {
 	txns      *txn.Manager
 	genesis   sigchain.Signed
 	news      *news
+	elsewhere atomic.Pointer[Elsewhere]
 
 	expiredMu sync.Mutex
 	onExpired []*func(m string, key []byte)

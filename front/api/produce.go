@@ -26,19 +26,21 @@ type logService struct {
 
 func newLogService(a *api) *logService { return &logService{api: a} }
 
-// appendChunk appends batches and calls done once, with the acknowledgement.
-// done must not block. The partition owns the bytes from here on.
+// leaderWait is how long the answer of another node may take that leads a partition.
+const leaderWait = 30 * time.Second
+
+// appendChunk appends batches, where the partition is led, and calls done once, with
+// the acknowledgement. done must not block. The partition owns the bytes from here on.
 func appendChunk(s *store.Store, t store.Topic, number int32, batches []byte, done func(*pb.Ack)) {
 	records, offsets, err := count(batches)
-	var p *partition.Partition
 	if err == nil {
-		p, err = partitionOf(s, t, number)
+		err = checkNumber(t, number)
 	}
 	if err != nil {
 		done(refusal(number, err))
 		return
 	}
-	p.Append(partition.Append{Batches: batches, Done: func(r partition.Result, err error) {
+	s.Append(t.ID, number, 1, leaderWait, partition.Append{Batches: batches, Done: func(r partition.Result, err error) {
 		if err != nil {
 			done(refusal(number, fmt.Errorf("append to %s/%d: %w", t.Name, number, err)))
 			return

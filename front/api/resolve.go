@@ -67,10 +67,18 @@ func places(s *store.Store, t store.Topic, numbers []int32) ([]place, error) {
 	return all, nil
 }
 
+// checkNumber reports a partition that a topic does not have. Kind NotFound.
+func checkNumber(t store.Topic, n int32) error {
+	if n >= 0 && n < t.Partitions {
+		return nil
+	}
+	return lattice.E(lattice.NotFound, hinted(
+		fmt.Errorf("topic %q has no partition %d", t.Name, n), fmt.Sprintf("its partitions are 0 to %d", t.Partitions-1)))
+}
+
 func partitionOf(s *store.Store, t store.Topic, n int32) (*partition.Partition, error) {
-	if n < 0 || n >= t.Partitions {
-		return nil, lattice.E(lattice.NotFound, hinted(
-			fmt.Errorf("topic %q has no partition %d", t.Name, n), fmt.Sprintf("its partitions are 0 to %d", t.Partitions-1)))
+	if err := checkNumber(t, n); err != nil {
+		return nil, err
 	}
 	p, err := s.Partition(t.ID, n)
 	if err != nil {

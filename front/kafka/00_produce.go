@@ -3,10 +3,12 @@ package kafka
 import (
 	"errors"
 	"sync/atomic"
+	"time"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/record"
 	"github.com/lattice-log/lattice/engine/partition"
+	"github.com/lattice-log/lattice/engine/store"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
@@ -26,6 +28,9 @@ import (
 // durable. Appends start in the connection's reader, so that batches of one
 // client keep their order; nothing waits for the disk.
 //
+// What another node leads goes there, in the same order, and its answer comes back as
+// it is (forward.go).
+//
 // A batch of a transaction is taken while its producer's transaction has the
 // partition (AddPartitionsToTxn). Not served: message formats before magic 2.
 
@@ -34,7 +39,8 @@ import (
 type produceOp struct {
 	r      *request
 	acks   int16
-	txn    bool // the request names a transactional id
+	wait   time.Duration // for another node's answer
+	txn    bool          // the request names a transactional id
 	topics []produceTopic
 	parts  []*producePart // the first n are in use
 	n      int
@@ -96,7 +102,8 @@ func (op *produceOp) decode(r *request) error {
 	d := decoder{b: r.body, flexible: r.flexible()}
 	op.txn = len(d.string()) > 0
 	op.acks = d.int16()
-	d.int32() // timeout: durable or refused is known soon, whatever it is
+	// What this node leads is durable or refused soon, whatever the timeout is.
+	op.wait = remoteWait(d.int32())
 	byID := r.version >= 13
 	for range d.array(2) {
 		var t produceTopic
@@ -156,14 +163,18 @@ func (op *produceOp) start(t *produceTopic, parts []*producePart) {
 			err = checkBatch(p.records, op.r.version, op.txn)
 		}
 		var log *partition.Partition
+		var leader lattice.NodeID
 		if err == nil {
-			log, err = s.partitionByID(t.id, p.index)
+			log, leader, err = s.route(t.id, p.index)
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			p.complete(p.res, err)
-			continue
+		case log != nil:
+			log.Append(partition.Append{Batches: p.records, Done: p.done})
+		default:
+			p.forward(s, t.id, leader)
 		}
-		log.Append(partition.Append{Batches: p.records, Done: p.done})
 	}
 }
 
@@ -278,12 +289,15 @@ func appendRecordErrors(b []byte, err error, flexible bool) []byte {
 func recordErrors(err error) []*record.RecordError {
 	var all *record.RecordErrors
 	var one *record.RecordError
+	var other *store.Answered
 	switch {
 	case err == nil:
 	case errors.As(err, &all):
 		return all.Errs
 	case errors.As(err, &one):
 		return []*record.RecordError{one}
+	case errors.As(err, &other):
+		return other.Records
 	}
 	return nil
 }

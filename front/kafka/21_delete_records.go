@@ -1,7 +1,7 @@
 package kafka
 
 import (
-	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -11,7 +11,8 @@ import (
 //
 //	v2  flexible
 //
-// The start of the log moves forward, durably; -1 stands for the high watermark.
+// The start of the log moves forward, durably, where the partition is led; -1 stands
+// for the high watermark.
 
 func (c *conn) deleteRecords(_ *request, req *kmsg.DeleteRecordsRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.DeleteRecordsResponse)
@@ -23,7 +24,7 @@ func (c *conn) deleteRecords(_ *request, req *kmsg.DeleteRecordsRequest) kmsg.Re
 			p := &t.Partitions[j]
 			res := kmsg.NewDeleteRecordsResponseTopicPartition()
 			res.Partition = p.Partition
-			start, err := c.truncate(t.Topic, p.Partition, p.Offset)
+			start, err := c.truncate(t.Topic, p.Partition, p.Offset, remoteWait(req.TimeoutMillis))
 			if res.LowWatermark = start; err != nil {
 				res.LowWatermark = -1
 			}
@@ -35,20 +36,17 @@ func (c *conn) deleteRecords(_ *request, req *kmsg.DeleteRecordsRequest) kmsg.Re
 	return resp
 }
 
-func (c *conn) truncate(topic string, index int32, before int64) (int64, error) {
-	t, ok := c.srv.store.Topic(topic)
+func (c *conn) truncate(topic string, index int32, before int64, wait time.Duration) (int64, error) {
+	id, ok := c.srv.store.TopicIDOf(topic)
 	if !ok {
 		return -1, kerr.UnknownTopicOrPartition
 	}
-	log, err := c.srv.store.Partition(t.ID, index)
+	_, _, err := c.srv.store.Route(id, index)
 	switch {
 	case err != nil:
 		return -1, err
 	case before < -1:
 		return -1, refuse(kerr.OffsetOutOfRange, "offset %d: want -1 or an offset of the log", before)
 	}
-	if policy := t.Config["cleanup.policy"]; policy != "" && !t.Internal && !strings.Contains(policy, "delete") {
-		return -1, refuse(kerr.PolicyViolation, "topic %q is compacted and does not delete", topic)
-	}
-	return log.Truncate(c.ctx, before)
+	return c.srv.store.Truncate(c.ctx, id, index, before, wait)
 }

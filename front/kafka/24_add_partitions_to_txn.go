@@ -19,7 +19,9 @@ import (
 //	v5  another error may be answered
 //
 // The answer comes when the transaction is known to have the partitions, durably.
-// If one of them does not exist, none is added.
+// If one of them does not exist, none is added. One that another node leads is
+// POLICY_VIOLATION, which ends the transaction and not the producer: its end could not
+// be written there.
 
 func (c *conn) addPartitionsToTxn(r *request) error {
 	req, unlock, err := decode[*kmsg.AddPartitionsToTxnRequest](c, r)
@@ -95,7 +97,7 @@ func (a *addition) partition(s *Server, topic string, p int32, code *int16) {
 	if !ok {
 		err = kerr.UnknownTopicOrPartition
 	} else {
-		_, err = s.store.Partition(id, p)
+		err = s.ownTransaction(id, p)
 	}
 	a.partitions = append(a.partitions, lattice.TopicPartition{Topic: id, Partition: p})
 	a.errs, a.codes = append(a.errs, err), append(a.codes, code)

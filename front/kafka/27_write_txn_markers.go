@@ -59,7 +59,7 @@ func (c *conn) writeTxnMarkers(r *request) error {
 }
 
 func (s *Server) abortHanging(m *kmsg.WriteTxnMarkersRequestMarker, topic string, n int32, done func(error)) {
-	log, err := s.partition(topic, n)
+	log, err := s.ownPartition(topic, n)
 	switch {
 	case err != nil:
 		done(err)

@@ -1,6 +1,8 @@
 package kafka
 
 import (
+	"errors"
+
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
@@ -29,15 +31,24 @@ type placed struct {
 	code                   int16
 }
 
-// place says where a partition is. Of one that another node leads the records are
-// there, and not here: that node is its only replica, and out of reach for clients of
-// this one, which Kafka calls LEADER_NOT_AVAILABLE.
+// place says where a partition is: here, whoever leads it, since this node serves
+// reads from its replica and has the leader do the rest. A term that is not known here
+// yet is -1, which clients take as none. Where the leader cannot be asked and there is
+// no replica, that node is the only one, and out of reach for clients of this one, which
+// Kafka calls LEADER_NOT_AVAILABLE.
 func (s *Server) place(t store.Topic, index int32) placed {
-	holder := []int32{s.store.KafkaNodeIDOf(t.Leader)}
 	p, err := s.store.Partition(t.ID, index)
-	if err == nil {
-		return placed{leader: holder[0], epoch: p.Bounds().Term, replicas: holder, isr: holder, offline: []int32{}}
+	if err == nil || errors.Is(err, store.ErrNotLeader) && s.store.Forwards() {
+		here := []int32{s.nodeID()}
+		out := placed{leader: here[0], epoch: -1, replicas: here, isr: here, offline: []int32{}}
+		if p != nil {
+			if term := p.Bounds().Term; term > 0 {
+				out.epoch = term
+			}
+		}
+		return out
 	}
+	holder := []int32{s.store.KafkaNodeIDOf(t.Leader)}
 	out := placed{leader: -1, epoch: -1, replicas: holder, offline: []int32{}, code: kerr.LeaderNotAvailable.Code}
 	if holder[0] != s.nodeID() {
 		out.offline = holder

@@ -38,10 +38,19 @@ it is neither served nor advertised: a request for another API or version closes
   transactions work as before KIP-890's second part.
 - One node: it is controller, and coordinator of every group and transaction. The cluster id is the store's id, topic ids
   are topic incarnations, leader epochs are terms.
-- Topics that another member of the store created are led there, and their records are not here: they are listed with their
-  configs and the groups' offsets, metadata say LEADER_NOT_AVAILABLE with the leader as the only replica, offline, and whoever produces or
-  fetches all the same gets NOT_LEADER_OR_FOLLOWER, which clients retry. No offset is made up. Of two topics created with one
-  name apart, the later is NAME.dup-ID.
+- Partitions of topics that another member of the store created are led there. Clients need not know: metadata name this node as the
+  leader, it has the leader do what they write, and its answer (offset, time, start, error) is theirs as it is. No offset is made up. What the leader
+  refuses it refuses by its own rules, as if the client were its own; writers of the store alone get in that way. Of two topics
+  created with one name apart, the later is NAME.dup-ID.
+- The leader out of reach, or slower than what is sent to it: LEADER_NOT_AVAILABLE, and nothing was sent. No answer within the request's timeout
+  (at most 2 minutes; none given: 30 s), or a connection that broke meanwhile: REQUEST_TIMED_OUT, and the batch may be there. Clients retry both;
+  a producer with idempotence, as most are unless told otherwise, leaves each record once and in order, also if it goes on at another node. With
+  acks=0 the connection closes, as with any error. One batch of more than 32 MiB does not fit through: MESSAGE_TOO_LARGE.
+- Where the records of such a partition have not come yet, its leader epoch is -1, and whoever fetches gets NOT_LEADER_OR_FOLLOWER, which clients retry.
+- Where a partition is led elsewhere, a transaction cannot have it: POLICY_VIOLATION from AddPartitionsToTxn, which ends the transaction and not the
+  producer. Transactions of topics are to be run at the node that created them.
+- CreatePartitions, topic configs and the deletion of topics are state, and take effect at any node; a new partition takes records as soon as its leader has heard
+  of it (UNKNOWN_TOPIC_OR_PARTITION until then, which clients retry). DeleteRecords is forwarded.
 - Record batches of magic 2 are stored and served as the producer compressed them (none, gzip, snappy, lz4, zstd), unless the
   topic's compression.type names another codec. A produced batch's offset and leader epoch are the node's to set.
 - The internal topic ` + "`__consumer_offsets`" + ` is described once a client has looked for a group's coordinator, or a group has something
@@ -105,6 +114,7 @@ it is neither served nor advertised: a request for another API or version closes
 		{"share sessions", "(fixed)", share.DefaultConfig().MaxSessions, "SHARE_SESSION_LIMIT_REACHED"},
 		{"undecided records of a share-partition", "share.partition.max.record.locks", share.DefaultConfig().Defaults.MaxLocks, "no more are given out"},
 		{"one record batch", "max.message.bytes of the topic", "1 MiB", "MESSAGE_TOO_LARGE"},
+		{"one record batch for another node's partition", "(fixed)", "32 MiB", "MESSAGE_TOO_LARGE"},
 	} {
 		fmt.Fprintf(&b, "| %s | %s | %v | %s |\n", row.what, row.name, row.value, row.beyond)
 	}

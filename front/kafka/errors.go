@@ -131,6 +131,10 @@ func named() []known {
 		{store.ErrNotLeader, kerr.NotLeaderForPartition},
 		{store.ErrNotOpen, kerr.LeaderNotAvailable},
 		{store.ErrTooMany, kerr.PolicyViolation},
+		{store.ErrAway, kerr.LeaderNotAvailable},
+		{store.ErrNoAnswer, kerr.RequestTimedOut},
+		{store.ErrKept, kerr.PolicyViolation},
+		{store.ErrMayNotWrite, kerr.TopicAuthorizationFailed},
 
 		{record.ErrCRC, kerr.CorruptMessage},
 		{record.ErrShort, kerr.CorruptMessage},
@@ -152,6 +156,10 @@ func kafkaError(err error) *kerr.Error {
 	var own *kerr.Error
 	if errors.As(err, &own) {
 		return own
+	}
+	var other *store.Answered
+	if errors.As(err, &other) {
+		return answeredError(other)
 	}
 	for _, k := range named() {
 		if errors.Is(err, k.err) {

@@ -1,5 +1,6 @@
 // Package kafka serves the Kafka protocol for one store. This node presents
-// itself as the only broker and as the leader of every partition.
+// itself as the only broker and as the leader of every partition: what another node
+// leads is read from the replica here, and written by that node (forward.go).
 //
 // Record batches pass through as bytes: a produced batch is checked and handed
 // on inside the buffer that it was received in, and a fetch copies stored bytes
