@@ -57,7 +57,7 @@ var owners = map[string][]string{
 
 // pure packages decide; they never do. Time, randomness and I/O are arguments.
 var (
-	pure          = []string{"core", "mesh/batches", "mesh/forward", "mesh/reconcile"} // batches: ADR 29, forward: ADR 30
+	pure          = []string{"core", "mesh/batches", "mesh/forward", "mesh/reconcile", "pipeline/gateway/flow", "pipeline/gateway/grant"} // batches: ADR 29, forward: ADR 30
 	impureImports = []string{
 		"context", "crypto/rand", "log", "math/rand", "net", "os", "path/filepath", "sync", "syscall",
 		"golang.org/x/sys", "golang.org/x/sync",
