@@ -89,20 +89,15 @@ func kafkaFlags(cmd *cobra.Command, c *kafka.Config) {
 }
 
 func (a *app) appRuntime(ctx context.Context, dir string, f runtimeFlags) error {
-	root, err := os.OpenRoot(dir)
+	application, err := loadApp(dir)
 	if err != nil {
-		return cli.Hint(fmt.Errorf("open the application: %w", err), "DIR is the directory that holds app.causet or app.yaml")
-	}
-	defer root.Close()
-	application, err := spec.Load(root.FS())
-	if err != nil {
-		return cli.Hint(fmt.Errorf("read the application: %w", err), "lattice app check %s", dir)
+		return err
 	}
 	mode, err := publisher.ParseMode(f.mode)
 	if err != nil {
 		return cli.Usage(err)
 	}
-	tokens, err := runtimeTokens(f)
+	tokens, err := servingTokens(f.tokens, f.http, f.insecure)
 	if err != nil {
 		return err
 	}
@@ -116,7 +111,7 @@ func (a *app) appRuntime(ctx context.Context, dir string, f runtimeFlags) error 
 		return cli.Usage(err)
 	}
 	if f.ledger == "" {
-		if f.ledger, err = a.ownLedger(application.Name); err != nil {
+		if f.ledger, err = a.ownDatabase(application.Name, "ledger"); err != nil {
 			return err
 		}
 	}
@@ -216,24 +211,24 @@ func (a *app) ownKafka(c *kafka.Config) error {
 	return nil
 }
 
-// ownLedger returns the file of an application's ledger in the data directory.
-func (a *app) ownLedger(name string) (string, error) {
+// ownDatabase returns the file of an application's ledger or projections in the data directory.
+func (a *app) ownDatabase(name, what string) (string, error) {
 	dir, err := a.dataDir()
 	if err != nil {
 		return "", err
 	}
 	dir = filepath.Join(dir, "apps")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("make the ledger's directory: %w", err)
+		return "", fmt.Errorf("make the %s's directory: %w", what, err)
 	}
-	return "sqlite:" + filepath.Join(dir, name+".ledger.db"), nil
+	return "sqlite:" + filepath.Join(dir, name+"."+what+".db"), nil
 }
 
-// runtimeTokens reads the tokens, and refuses an open door.
-func runtimeTokens(f runtimeFlags) ([]string, error) {
+// servingTokens reads the tokens, and refuses an open door.
+func servingTokens(file, address string, insecure bool) ([]string, error) {
 	var tokens []string
-	if f.tokens != "" {
-		b, err := os.ReadFile(f.tokens)
+	if file != "" {
+		b, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("read the tokens: %w", err)
 		}
@@ -243,16 +238,16 @@ func runtimeTokens(f runtimeFlags) ([]string, error) {
 			}
 		}
 		if len(tokens) == 0 {
-			return nil, fmt.Errorf("read the tokens: %s holds none", f.tokens)
+			return nil, fmt.Errorf("read the tokens: %s holds none", file)
 		}
 	}
-	host, _, err := net.SplitHostPort(f.http)
+	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, cli.Usagef("--http %q: want HOST:PORT", f.http)
+		return nil, cli.Usagef("--http %q: want HOST:PORT", address)
 	}
 	ip, err := netip.ParseAddr(host)
-	if local := host == "localhost" || err == nil && ip.IsLoopback(); !local && len(tokens) == 0 && !f.insecure {
-		return nil, cli.Hint(fmt.Errorf("--http %s is open to others, and there are no tokens", f.http),
+	if local := host == "localhost" || err == nil && ip.IsLoopback(); !local && len(tokens) == 0 && !insecure {
+		return nil, cli.Hint(fmt.Errorf("--http %s is open to others, and there are no tokens", address),
 			"name them: --tokens-file FILE; or listen on 127.0.0.1; or say --insecure")
 	}
 	return tokens, nil
@@ -275,7 +270,7 @@ func bearer(tokens []string, next http.Handler) http.Handler {
 		}
 		if ok != 1 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, `{"accepted":false,"error":"this runtime wants a token: Authorization: Bearer TOKEN","kind":"denied"}`, http.StatusUnauthorized)
+			http.Error(w, `{"accepted":false,"error":"this address wants a token: Authorization: Bearer TOKEN","kind":"denied"}`, http.StatusUnauthorized)
 			return
 		}
 		next.ServeHTTP(w, r)

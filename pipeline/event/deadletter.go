@@ -87,6 +87,7 @@ const (
 	ClassExpression = "expression" // a derivation, a condition or an aggregate failed
 	ClassConstraint = "constraint" // the database refused the row
 	ClassInternal   = "internal"   // a defect of ours
+	ClassParked     = "parked"     // nothing is wrong with it: an earlier one of its entity failed
 )
 
 // ErrParked is the error of an event that waits behind another of its entity.

@@ -1,16 +1,34 @@
-// Package projector applies events to projections.
+// Package projector consumes causet.projection-events.v1 and applies it to the projections
+// of one application.
 //
-// What is here so far decides, and does nothing: a Lane is one projection on one partition.
-// Records go in, actions come out, and what came of each goes in again. It owns no
-// goroutine, clock, random number or connection, so that every order of failures
-// can be played from a script (testdata). Judge says what one event is to its entity.
+// Each projection has a consumer group of its own, GROUP.PROJECTION: one that is paused
+// holds up nobody, a new one begins at the topic's start, and its lag is what Kafka's tools
+// say. A Projector has one Kafka client for each projection, with cooperative rebalancing,
+// and one goroutine for each partition that it owns.
+//
+//	poll loop       records to their partition's inbox, and no further while that is full
+//	partition       a Lane says what to do; projection.Store does it, in one transaction
+//	committer       commits offsets of what is durable, every CommitEvery
+//
+// When a partition is taken away, its goroutine finishes the transaction that it is in and
+// no other, its offset is committed, and then the partition is let go. When it is lost,
+// nothing is committed. Two that believe they own one do no harm: see package projection.
+//
+// Events of unknown types and of tenant schemas that are not served are passed over and
+// counted.
+//
+// # Deciding
+//
+// A Lane is one projection on one partition. Records go in, actions come out, and what came
+// of each goes in again. It owns no goroutine, clock, random number or connection, so that
+// every order of failures can be played from a script (testdata).
 //
 // The caller must
 //
 //  1. Offer records in the order of the partition, and fetch no more while Room is 0;
 //  2. carry out what Next says, and tell Done what came of it before it asks again;
 //  3. carry out Apply and Bury each in one transaction with the guards of its entities:
-//     within it, Judge each record, and park one whose entity is parked;
+//     within it, projection.Judge each record, and park one whose entity is parked;
 //  4. commit no offset above Position, and only what is durable in the database.
 //
 // # What happens to a failure
@@ -28,7 +46,7 @@
 //
 // What a crash leaves, at any point: effects, guards, dead letters and parked events
 // are of one transaction each, and offsets follow. So what is done again finds its guard,
-// and Judge calls it a duplicate.
+// and projection.Judge calls it a duplicate.
 package projector
 
 import (

@@ -14,6 +14,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/internal/testkit/transcript"
+	"github.com/lattice-log/lattice/pipeline/projection"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what the transcripts now compare with")
@@ -90,7 +91,7 @@ func (s *script) run(line string) string {
 			n = append(n, v)
 		}
 		n = append(n, -1)
-		return fmt.Sprintln(Judge(Guard{n[0], n[1]}, n[2], n[3]))
+		return fmt.Sprintln(projection.Judge(projection.Guard{Applied: n[0], Parked: n[1]}, n[2], n[3]))
 	default:
 		i := slices.Index(classes, verb)
 		if i < 0 {
@@ -236,17 +237,17 @@ func TestGuard(t *testing.T) {
 		for s := int64(1); s <= n; s++ {
 			broken[s] = rapid.IntRange(0, 4).Draw(t, "broken") == 0
 		}
-		var g Guard
+		var g projection.Guard
 		var effects, parked []int64
 		deliver := func(s int64) {
-			switch Judge(g, s, s-1) {
-			case Fresh:
+			switch projection.Judge(g, s, s-1) {
+			case projection.Fresh:
 				if broken[s] {
 					parked, g.Parked = append(parked, s), s
 					return
 				}
 				effects, g.Applied = append(effects, s), s
-			case Behind:
+			case projection.Behind:
 				parked, g.Parked = append(parked, s), s
 			}
 		}

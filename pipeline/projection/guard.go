@@ -1,4 +1,4 @@
-package projector
+package projection
 
 // Guard is what is durable about one entity for one projection: the key is projection,
 // tenant schema, fork, stream, entity.
