@@ -46,12 +46,36 @@ func (s Source) Node(level uint, index uint64) (lattice.Hash, error) {
 	switch {
 	case level > MaxLevel || index >= 1<<(63-level):
 		return lattice.Hash{}, fmt.Errorf("tree node (%d, %d): %w", level, index, ErrBounds)
+	}
+	if h, ok := s.Prefix.node(level, index); ok {
+		return h, nil
+	}
+	switch {
 	case isStored(level):
 		return s.upper(level, index)
+	case level > firstStored && s.straddles(level, index):
+		return s.Join(level, index)
 	case level > firstStored:
 		return s.fromStored(level, index)
 	}
 	return s.fromLeaves(level, index)
+}
+
+// straddles reports whether a node has leaves on both sides of the prefix's end.
+func (s Source) straddles(level uint, index uint64) bool {
+	return index<<level < s.Prefix.size && s.Prefix.size < (index+1)<<level
+}
+
+// Join computes a complete node, above the leaves, of its two halves. Of one that has
+// leaves on both sides of the prefix's end, the left half is the prefix's own or is
+// joined likewise, so that it needs nothing that was dropped.
+func (s Source) Join(level uint, index uint64) (lattice.Hash, error) {
+	left, err := s.Node(level-1, 2*index)
+	if err != nil {
+		return left, err
+	}
+	right, err := s.Node(level-1, 2*index+1)
+	return NodeHash(left, right), err
 }
 
 func (s Source) upper(level uint, index uint64) (lattice.Hash, error) {

@@ -66,7 +66,7 @@ func (p *partCheck) readHead() {
 	}
 	if len(found) == 2 {
 		new, old := found[0].cp, found[1].cp
-		if old.Size > new.Size || old.Start > new.Start || old.End > new.End || old.Time >= new.Time {
+		if old.Size > new.Size || old.Start > new.Start || old.End > new.End || old.Time >= new.Time && !p.follower {
 			p.damage(path, "head went back", "slot %d has size %d, start %d, end %d; the one before had %d, %d, %d",
 				found[0].Seq, new.Size, new.Start, new.End, old.Size, old.Start, old.End)
 		}
@@ -111,20 +111,42 @@ func (p *partCheck) checkHead(path string, s headState, newest bool) {
 	if err := p.checkTerms(s.cp); err != nil {
 		p.damage(path, "head without its grant", "slot %d: %v", s.Seq, err)
 	}
-	p.stamped(s.cp.Time)
+	if !p.follower {
+		p.stamped(s.cp.Time)
+	}
 	p.claim(claim{s.cp.Size, s.cp.Root, s.cp.End, path, fmt.Sprintf("the checkpoint in slot %d", s.Seq)})
 	switch {
+	case len(s.Note) > 0 && p.follower:
+		p.checkLeaders(path, s)
 	case len(s.Note) > 0:
-		c, err := merkle.OpenCheckpoint(s.Note, p.node())
+		c, err := merkle.OpenCheckpoint(s.Note, p.signer())
 		if err == nil && c != s.cp {
 			err = errors.New("it signs another checkpoint")
 		}
 		if err != nil {
 			p.damage(path, "signature wrong", "slot %d: %v", s.Seq, err)
 		}
-	case newest:
+	case newest && !p.follower:
 		p.note(path, "not signed yet", "a stop came between writing the newest checkpoint and signing it")
 	}
+}
+
+// checkLeaders checks the leader's checkpoint in a follower's slot: of all that is here,
+// or of less while more was coming.
+func (p *partCheck) checkLeaders(path string, s headState) {
+	c, err := merkle.OpenCheckpoint(s.Note, p.leader)
+	switch {
+	case err != nil:
+	case c.Origin != p.origin:
+		err = fmt.Errorf("it is of %q", c.Origin)
+	case c.Size > s.cp.Size || c.Size == s.cp.Size && c != s.cp:
+		err = fmt.Errorf("it is of %d batches, %d are here", c.Size, s.cp.Size)
+	}
+	if err != nil {
+		p.damage(path, "signature wrong", "slot %d: %v", s.Seq, err)
+		return
+	}
+	p.claim(claim{c.Size, c.Root, c.End, path, fmt.Sprintf("the leader's checkpoint in slot %d", s.Seq)})
 }
 
 // checkTerms compares what a checkpoint says of its term with the grants.

@@ -11,6 +11,7 @@ import (
 	"github.com/lattice-log/lattice/core/merkle"
 	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/engine/store"
+	"github.com/lattice-log/lattice/storage/disk"
 )
 
 // partCheck checks one partition, or one author log.
@@ -18,9 +19,12 @@ type partCheck struct {
 	*storeCheck
 	tp     lattice.TopicPartition
 	author *authorCheck // of an author log; its blocks are entries
-	dir    string
-	origin string
-	files  files
+	leader lattice.AuthorID
+	// follower: another node leads it, and signed what is here.
+	follower bool
+	dir      string
+	origin   string
+	files    files
 
 	// What the catalogue says.
 	grants     []grant.Signed
@@ -49,14 +53,18 @@ type statement struct {
 	number uint64
 }
 
-// checkPartition checks one partition of a topic.
-func (s *storeCheck) checkPartition(tp lattice.TopicPartition) error {
-	s.r.Partitions++
+// checkPartition checks one partition of a topic that a node leads.
+func (s *storeCheck) checkPartition(tp lattice.TopicPartition, leader lattice.AuthorID) error {
 	p := &partCheck{
-		storeCheck: s, tp: tp, origin: merkle.Origin(s.id, tp.String()), statements: map[int64][]statement{},
+		storeCheck: s, tp: tp, leader: leader, follower: leader != s.node(), origin: merkle.Origin(s.id, tp.String()), statements: map[int64][]statement{},
 		dir: s.fs.PathJoin(s.dir, "topics", tp.Topic.String(), strconv.Itoa(int(tp.Partition))),
 	}
-	if _, err := s.fs.Stat(p.dir); err != nil {
+	_, err := s.fs.Stat(p.dir)
+	if disk.IsNotExist(err) && p.follower {
+		return nil // nothing of it came so far
+	}
+	s.r.Partitions++
+	if err != nil {
 		s.damage(p.dir, "partition missing", "%v", err)
 		return nil
 	}
@@ -70,6 +78,9 @@ func (p *partCheck) check() error {
 	p.readPrefix()
 	p.readHead()
 	p.readNote()
+	if p.follower && p.followed() {
+		return nil
+	}
 	p.openTree()
 	slices.SortStableFunc(p.claims, func(a, b claim) int { return cmp.Compare(a.size, b.size) })
 	if n := len(p.files.leaves); n > 0 {
@@ -143,8 +154,8 @@ func (p *partCheck) addGrant(r store.GrantRecord) error {
 		return fmt.Errorf("it is for %s of store %s", g.Partition, g.Store.Short())
 	case g.Term != r.Term:
 		return fmt.Errorf("it is for term %d", g.Term)
-	case g.Signer != p.owner || g.Leader != p.owner:
-		return fmt.Errorf("signed by %s for %s, the store is %s's", g.Signer.Short(), g.Leader.Short(), p.owner.Short())
+	case g.Signer != p.leader || g.Leader != p.leader:
+		return fmt.Errorf("signed by %s for %s, the topic is %s's", g.Signer.Short(), g.Leader.Short(), p.leader.Short())
 	}
 	p.claim(claim{g.BaseSize, g.BaseRoot, g.BaseOffset, p.cat, fmt.Sprintf("the grant of term %d of %s", g.Term, p.tp)})
 	return g.Follows(prev)
@@ -159,7 +170,7 @@ func (p *partCheck) addStatement(r store.StatementRecord) error {
 	switch {
 	case c.Store != p.id || c.Log != p.tp.String():
 		return fmt.Errorf("it is about %s of store %s", c.Log, c.Store.Short())
-	case c.Author != p.owner:
+	case c.Author != p.leader:
 		return fmt.Errorf("signed by %s", c.Author.Short())
 	case c.Base != r.Base:
 		return fmt.Errorf("it is about segment %d", c.Base)
@@ -185,6 +196,26 @@ func (p *partCheck) granted(offset int64) (term int32, ok bool) {
 	return p.grants[i].Term, true
 }
 
+// followed sorts out what a follower cannot be held to: grants of terms whose batches
+// did not come yet. It reports whether there is nothing more to check: the log was
+// beginning anew further on when the node stopped.
+func (p *partCheck) followed() (done bool) {
+	p.claims = slices.DeleteFunc(p.claims, func(c claim) bool { return c.size > p.head.cp.Size })
+	if c := p.head.cp; p.signed && c.Start == c.End && p.tree.prefix.Size() < c.Size {
+		p.note(p.path("head"), "beginning anew", "at offset %d, where its leader's log begins; the next start finishes it", c.End)
+		return true
+	}
+	return false
+}
+
+// signer is who signs the log's checkpoints.
+func (p *partCheck) signer() lattice.AuthorID {
+	if p.author != nil {
+		return p.node()
+	}
+	return p.leader
+}
+
 // checkEnd checks what speaks of the log's end.
 func (p *partCheck) checkEnd() {
 	if p.signed && p.next < p.head.Next {
@@ -196,7 +227,7 @@ func (p *partCheck) checkEnd() {
 	if p.cleaned < 0 || p.cleaned > p.next {
 		p.damage(p.cat, "compaction beyond the end", "partition %s is compacted up to %d, it ends at %d", p.tp, p.cleaned, p.next)
 	}
-	if start := p.head.Start; start > 0 && (p.snapshot == nil || p.snapshot.Next < start) {
+	if start := p.head.Start; start > 0 && !p.follower && (p.snapshot == nil || p.snapshot.Next < start) {
 		p.damage(p.cat, "producer snapshot missing", "what the batches of %s before offset %d said of their producers was saved before they were dropped", p.tp, start)
 	}
 	switch s := p.snapshot; {

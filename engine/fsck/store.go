@@ -194,11 +194,12 @@ func (s *storeCheck) checkTopics() error {
 		t := s.topics[id]
 		s.r.Topics++
 		s.checkTopic(t)
-		if leader, ok := t.Leader(); ok && leader != s.node() { // it is led elsewhere, and not here
-			continue
+		leader, ok := t.Leader()
+		if !ok {
+			leader = s.node()
 		}
 		for n := range t.Partitions {
-			if err := s.checkPartition(lattice.TopicPartition{Topic: id, Partition: n}); err != nil {
+			if err := s.checkPartition(lattice.TopicPartition{Topic: id, Partition: n}, leader); err != nil {
 				return err
 			}
 		}

@@ -42,6 +42,8 @@ var (
 	ErrRecord = lattice.E(lattice.Invalid, errors.New("invalid record"))
 	// ErrReadOnly (17): the topic is internal.
 	ErrReadOnly = lattice.E(lattice.Invalid, errors.New("the topic is internal: it can only be read"))
+	// ErrNotLeader (6): another node leads the partition, and takes what clients write.
+	ErrNotLeader = lattice.E(lattice.NotLeader, errors.New("another node leads the partition: write to that one"))
 )
 
 // batches is what Append knows of one request's batches. The slices are reused.
@@ -91,8 +93,11 @@ func (p *Partition) Append(a Append) {
 
 // check looks at everything that needs no lock.
 func (p *Partition) check(b []byte, cfg *Config, now time.Time) error {
-	if p.o.ReadOnly {
+	switch {
+	case p.o.ReadOnly:
 		return ErrReadOnly
+	case !p.Leads():
+		return ErrNotLeader
 	}
 	if len(b) == 0 {
 		return lattice.E(lattice.Invalid, errors.New("append: no record batch"))

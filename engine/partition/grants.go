@@ -34,6 +34,7 @@ func (p *Partition) loadGrants() error {
 			return fmt.Errorf("grant %d of %d: %w", i+1, len(all), err)
 		}
 		prev = &g
+		p.keepGrant(g)
 		p.terms = p.terms.add(g.Term, g.BaseOffset)
 		p.grantSum, p.grantTerm, p.grantInc = g.ID, g.Term, g.Incarnation
 	}

@@ -73,8 +73,11 @@ func (p *Partition) end(m record.Marker) (int64, error) {
 // endLocked writes the marker, and returns the offset that must be durable. p.mu
 // is held.
 func (p *Partition) endLocked(m record.Marker) (int64, error) {
-	if p.closed {
+	switch {
+	case p.closed:
 		return 0, ErrClosed
+	case !p.Leads():
+		return 0, ErrNotLeader
 	}
 	_, _, next := p.log.Bounds()
 	if _, open := p.producers.txns.open[m.ProducerID]; !open {

@@ -23,7 +23,8 @@
 //
 // # What it does not do
 //
-// It serves one leader: this node. It does not forward, elect or replicate. Which
+// It does not forward or elect, and knows no other nodes: see Options.Leader, ReadSpan
+// and Receive for what it is on those that do not lead it. Which
 // transactions there are, and how they end, is their coordinator's to say
 // (Options.Transactions, End).
 //
@@ -107,6 +108,9 @@ type Options struct {
 	// Evidence is put in front of proofs: the store's genesis entry and the entry
 	// that created the topic.
 	Genesis, Creation []byte
+	// Leader is the node that leads the partition, if that is another than Key's: it is a
+	// follower then, whose batches come from others (Receive).
+	Leader lattice.NodeID
 	// ReadOnly refuses what clients want to change with ErrReadOnly; nothing is put
 	// in Meta.
 	ReadOnly bool
@@ -145,7 +149,11 @@ type Partition struct {
 	grantSum  lattice.Hash // hash of the newest durable grant
 	grantTerm int32
 	grantInc  uint64
-	scratch   batches // reused by Append
+	newest    newestGrant // the last one that ReadSpan gave
+	scratch   batches     // reused by Append
+
+	receiving sync.Mutex // held by Receive
+	follower  follower   // of a follower
 }
 
 // ErrClosed means that the partition was closed: its topic was deleted, or the
@@ -154,6 +162,9 @@ var ErrClosed = lattice.E(lattice.Unavailable, errors.New("partition is closed")
 
 // Open recovers the partition in o.Dir, or makes it, and opens a new term.
 func Open(o Options, cfg Config) (*Partition, error) {
+	if o.Leader == o.Key.Author() {
+		o.Leader = lattice.NodeID{}
+	}
 	p := &Partition{id: o.ID, o: o, producers: newProducers()}
 	p.unstable.Store(never)
 	p.cfg.Store(&cfg)
@@ -163,20 +174,31 @@ func Open(o Options, cfg Config) (*Partition, error) {
 	log, err := signedlog.Open(signedlog.Options{
 		FS: o.FS, Dir: o.Dir, Origin: merkle.Origin(o.Store, o.ID.String()), Codec: Codec{}, Key: o.Key,
 		Clock: o.Clock, Stamp: o.Stamp, Committer: o.Committer, Handles: o.Handles, Logger: o.Logger,
-		Terms: p.checkpointTerms, Committed: p.committed,
-	}, cfg.settings())
+		Terms: p.checkpointTerms, Committed: p.committed, Leader: o.Leader, TermsAt: p.termsAt,
+	}, p.settings(cfg))
 	if err != nil {
 		return nil, fmt.Errorf("open partition %s: %w", o.ID, err)
 	}
 	p.log = log
-	if err := errors.Join(p.loadProducers(), p.openTerm()); err != nil {
+	if p.Leads() {
+		err = errors.Join(p.loadProducers(), p.openTerm())
+	} else {
+		err = p.openFollower()
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open partition %s: %w", o.ID, err), log.Close())
 	}
 	return p, nil
 }
 
-func (c Config) settings() signedlog.Settings {
-	return signedlog.Settings{Durability: c.Durability, FlushEvery: c.FlushInterval, SegmentBytes: c.SegmentBytes}
+// settings are what the topic's configs mean to the log. A follower shows nothing that
+// is not durable, whatever its leader acknowledges.
+func (p *Partition) settings(c Config) signedlog.Settings {
+	s := signedlog.Settings{Durability: c.Durability, FlushEvery: c.FlushInterval, SegmentBytes: c.SegmentBytes}
+	if !p.Leads() {
+		s.Durability = signedlog.Fsync
+	}
+	return s
 }
 
 // ID returns the topic incarnation and the partition number.
@@ -185,7 +207,7 @@ func (p *Partition) ID() lattice.TopicPartition { return p.id }
 // SetConfig changes the topic's configs.
 func (p *Partition) SetConfig(cfg Config) {
 	p.cfg.Store(&cfg)
-	p.log.SetSettings(cfg.settings())
+	p.log.SetSettings(p.settings(cfg))
 }
 
 // Bounds are the offsets that readers work with.
@@ -213,6 +235,7 @@ type Range = signedlog.Range
 type Status struct {
 	Bounds
 	Leader     lattice.NodeID
+	Follower   bool // this node does not lead it
 	Checkpoint Checkpoint
 	Bytes      int64
 	Segments   int
@@ -226,7 +249,7 @@ type Status struct {
 func (p *Partition) Status() Status {
 	s := p.log.State()
 	st := Status{
-		Bounds: p.Bounds(), Leader: p.o.Key.Author(), Bytes: s.Bytes, Segments: len(s.Segments),
+		Bounds: p.Bounds(), Leader: p.Leader(), Follower: !p.Leads(), Bytes: s.Bytes, Segments: len(s.Segments),
 		Failed: s.Failed, Damaged: s.Damaged, CutBytes: s.Recovery.Cut, CutReason: s.Recovery.Reason,
 	}
 	st.Checkpoint, _ = p.latest()

@@ -15,10 +15,14 @@ const producerExpiry = 24 * time.Hour
 
 // Truncate moves the start to before (DeleteRecords; -1 stands for the committed
 // offset), durably, and returns the new start. At or below the start it does
-// nothing. Beyond the committed offset: Kind OutOfRange. Errors: ErrReadOnly.
+// nothing. Beyond the committed offset: Kind OutOfRange. Errors: ErrReadOnly,
+// ErrNotLeader.
 func (p *Partition) Truncate(ctx context.Context, before int64) (int64, error) {
-	if p.o.ReadOnly {
+	switch {
+	case p.o.ReadOnly:
 		return -1, ErrReadOnly
+	case !p.Leads():
+		return -1, ErrNotLeader
 	}
 	p.houseMu.Lock()
 	defer p.houseMu.Unlock()
@@ -94,6 +98,9 @@ func (p *Partition) Retain(ctx context.Context) error {
 	p.producers.expire(now.Add(-producerExpiry).UnixMilli())
 	p.mu.Unlock()
 	err := p.roll(cfg, now)
+	if !p.Leads() {
+		return err // its leader says where it begins, and rewrites nothing here
+	}
 	if cfg.Delete {
 		if to := p.expired(cfg, now); to > 0 {
 			_, terr := p.truncate(ctx, to)
@@ -110,7 +117,7 @@ func (p *Partition) Retain(ctx context.Context) error {
 // that; elsewhere it does nothing. It costs little when nothing is due: call it more
 // often than Retain, which does the same and more.
 func (p *Partition) Compact(ctx context.Context) error {
-	if !p.cfg.Load().Compact || p.log.Failed() != "" {
+	if !p.cfg.Load().Compact || p.log.Failed() != "" || !p.Leads() {
 		return nil
 	}
 	p.houseMu.Lock()

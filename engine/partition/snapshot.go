@@ -33,6 +33,10 @@ func (p *Partition) loadProducers() error {
 			// The tail that the snapshot saw is gone. What it says of batches that are
 			// not there would answer a retry with an offset that names nothing.
 			p.o.Logger.Warn("producer snapshot is ahead of the log; reading the whole log instead", "partition", p.id, "snapshot", next, "end", end)
+		case next < start && !p.Leads():
+			// The log began anew further on, and a stop came before that was saved: what
+			// the batches between said of producers is not known.
+			p.o.Logger.Warn("producer snapshot is behind the log's start; passed over", "partition", p.id, "snapshot", next, "start", start)
 		default:
 			p.producers, from = ps, max(next, start)
 			p.snapEnd = next

@@ -48,7 +48,7 @@ func (t terms) end(term int32, logEnd int64) (int32, int64) {
 	case i == len(t):
 		return t[i-1].term, logEnd
 	}
-	return t[i-1].term, t[i].base
+	return t[i-1].term, min(t[i].base, logEnd) // a follower can know a term before its records
 }
 
 // CheckTerm compares a client's idea of the leader epoch (-1: none given) with

@@ -21,12 +21,12 @@ func (l *Log) certifyOnce() {
 }
 
 // Certify returns a checkpoint that covers everything committed when it was
-// called. Errors by Kind: Storage, Unavailable (closed).
+// called; of a follower, the newest that it has. Errors by Kind: Storage, Unavailable (closed).
 func (l *Log) Certify(ctx context.Context) (Certified, error) {
 	l.mu.Lock()
 	c, end := l.cert, l.committedLocked()
 	l.mu.Unlock()
-	if c.End >= end && len(c.Note) > 0 {
+	if c.End >= end && len(c.Note) > 0 || l.follows() {
 		return c, nil
 	}
 	if err := ctx.Err(); err != nil {
@@ -49,8 +49,10 @@ func (l *Log) Checkpoint() Certified {
 // newStart unless that is negative. See "Life of a block" for the order.
 func (l *Log) certify(newStart int64) error {
 	l.certMu.Lock()
-	defer l.certMu.Unlock()
-	return l.certifyLocked(newStart)
+	err := l.certifyLocked(newStart)
+	l.certMu.Unlock()
+	l.tellFollowers()
+	return err
 }
 
 func (l *Log) certifyLocked(newStart int64) error {
@@ -78,6 +80,9 @@ func (l *Log) certifyLocked(newStart int64) error {
 	l.mu.Lock()
 	target := l.synced
 	l.mu.Unlock()
+	if l.follows() {
+		return l.catchUp(target)
+	}
 	if newStart > start {
 		start = min(newStart, target)
 	}

@@ -15,6 +15,8 @@ import (
 type Committer struct {
 	syncs *queue // logs with written bytes that are not durable
 	certs *queue // logs with durable blocks that no checkpoint covers
+
+	pieces sync.Pool // *[]byte: blocks that a follower writes at once
 }
 
 // NewCommitter returns a committer that does nothing until Run.

@@ -31,6 +31,13 @@
 // It knows no terms, producers or groups, does not decide what to drop, and does
 // not talk to peers.
 //
+// # Followers
+//
+// A log that another node leads (Options.Leader) takes what that node signed, in runs
+// of blocks with their proofs (Take), and signs nothing. Its checkpoint is the newest
+// of the leader's of which it has all blocks. While it catches up its head is ahead of
+// that: a checkpoint without a signature, of blocks that were proven when they came.
+//
 // # Concurrency
 //
 // Append and Notify: one goroutine at a time (the partition's lock). Everything
@@ -110,6 +117,11 @@ type Options struct {
 	Logger    *slog.Logger
 	// Terms returns the term, grant and incarnation that checkpoints name.
 	Terms func() Terms
+	// Leader is whose log it is, if that is another than Key's: then it is a follower,
+	// which takes runs (Take), and no Append, and keeps the leader's checkpoints.
+	Leader lattice.AuthorID
+	// TermsAt returns, of a follower, the terms of the block that ends before an offset.
+	TermsAt func(end int64) Terms
 	// Committed is called with the bytes that readers can newly see, with no
 	// lock held. It must not block.
 	Committed func(bytes int64)
@@ -160,7 +172,11 @@ type Log struct {
 	closed       bool
 	damaged      []Range
 	cert         Certified
-	certBytes    int64 // writtenBytes when the last certification began
+	told         merkle.Checkpoint // when followers were told
+	followers    map[int]func()    // by number
+	following    int               // of the last follower
+	here         merkle.Checkpoint // of a follower: what is here durably; the leader's, or unsigned
+	certBytes    int64             // writtenBytes when the last certification began
 	certTimer    func() bool
 	flushTimer   func() bool
 
@@ -175,6 +191,8 @@ type Log struct {
 	recs     []byte                  // leaf records, reused
 	done     []merkle.Node           // reused
 	known    map[nodeAt]lattice.Hash // complete nodes of the tree that proofs needed
+	saved    merkle.Checkpoint       // of a follower: what the head says
+	begins   beginning               // the last answer of beginning
 }
 
 type waiter struct {
@@ -194,32 +212,42 @@ var (
 // are of each block. It returns when the bytes are written, not durable: see
 // Notify. After an error nothing of data counts, and the caller may try again.
 func (l *Log) Append(metas []segment.Meta, sizes []int, data []byte) error {
+	if l.follows() {
+		return errFollows
+	}
+	_, err := l.append(metas, sizes, data)
+	return err
+}
+
+// append is Append, also of a follower; it returns where the first block is.
+func (l *Log) append(metas []segment.Meta, sizes []int, data []byte) (segment.Pos, error) {
 	l.mu.Lock()
 	switch {
 	case l.closed:
 		l.mu.Unlock()
-		return ErrClosed
+		return segment.Pos{}, ErrClosed
 	case l.broken != nil:
 		defer l.mu.Unlock()
-		return l.broken
+		return segment.Pos{}, l.broken
 	case l.failed != nil:
 		// A sync failed: what became of the bytes is unknown, so nothing more
 		// is acknowledged before they are written and synced again.
 		err := l.failed
 		l.mu.Unlock()
 		l.o.Committer.syncs.push(l)
-		return err
+		return segment.Pos{}, err
 	}
 	l.mu.Unlock()
-	if _, err := l.seg.Append(metas, sizes, data); err != nil {
-		return err
+	pos, err := l.seg.Append(metas, sizes, data)
+	if err != nil {
+		return pos, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	invariant.Check(metas[0].Base == l.written, "%s: append at %d, the log ends at %d", l.o.Origin, metas[0].Base, l.written)
 	l.written = metas[len(metas)-1].Last + 1
 	l.writtenBytes += int64(len(data))
-	return nil
+	return pos, nil
 }
 
 // Notify calls fn once, in some goroutine and with no lock held, when all blocks
@@ -352,7 +380,11 @@ func (l *Log) takeDue() []waiter {
 // dueLocked schedules a certification of blocks that no checkpoint covers.
 // l.mu is held.
 func (l *Log) dueLocked() {
-	if l.written <= l.cert.End || l.broken != nil {
+	if l.written <= l.cert.End || l.broken != nil || l.follows() {
+		return
+	}
+	if len(l.followers) > 0 && l.committedLocked() > l.cert.End {
+		l.o.Committer.certs.push(l) // others wait for it
 		return
 	}
 	if l.writtenBytes-l.certBytes >= CertifyBytes {

@@ -149,6 +149,13 @@ func (l *Log) restore(st head.State) error {
 	}
 	l.start, l.hashed, l.hashedAt, l.term = c.Start, slot.Next, slot.Pos, slot.Term
 	l.edge = merkle.NewAppender(edge)
+	if l.follows() {
+		l.keepCheckpoint(slot, c)
+		if l.broken != nil {
+			return nil
+		}
+		return l.mendFollower(c)
+	}
 	note := slot.Note
 	if _, err := merkle.OpenCheckpoint(note, l.o.Key.Author()); err != nil {
 		// The crash came between the head's sync and the signature: the same bytes

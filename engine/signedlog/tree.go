@@ -60,9 +60,19 @@ func (t *treeFiles) sync() error { return errors.Join(t.leaves.Sync(), t.levels.
 func (t *treeFiles) source() merkle.Source {
 	return merkle.Source{
 		Prefix: t.prefix,
-		Upper:  t.levels.Hash,
+		Upper:  t.upper,
 		Leaves: t.hashes,
 	}
+}
+
+// upper returns a node of a stored level. Of a log that began here with a later block,
+// those before are zeros, and are not known.
+func (t *treeFiles) upper(level uint, index uint64) (lattice.Hash, error) {
+	h, err := t.levels.Hash(level, index)
+	if err == nil && h.IsZero() && (index+1)<<level <= t.prefix.Size() {
+		err = merkle.ErrDropped
+	}
+	return h, err
 }
 
 // hashes returns the hashes of leaves [from, to).
@@ -111,6 +121,16 @@ func (t *treeFiles) fill(n uint64) error {
 	const step = 8
 	for _, level := range tree.StoredLevels() {
 		for i := t.levels.Len(level); i < n>>level; i++ {
+			if size := t.prefix.Size(); i<<level < size && size < (i+1)<<level {
+				h, err := t.source().Join(level, i)
+				if err == nil {
+					err = t.levels.Append(level, h)
+				}
+				if err != nil {
+					return fmt.Errorf("tree node %d of level %d: %w", i, level, err)
+				}
+				continue
+			}
 			a := merkle.NewAppender(merkle.Range{})
 			first := i << step
 			children, err := t.children(level, first, first+1<<step)

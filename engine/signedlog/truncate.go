@@ -18,21 +18,30 @@ import (
 //  2. The prefix is durable. A crash: likewise.
 //  3. Files go.
 func (l *Log) Truncate(before int64) error {
+	defer l.tellFollowers() // when certMu is free again
 	l.certMu.Lock()
 	defer l.certMu.Unlock()
 	if err := l.certifyLocked(before); err != nil {
 		return err
 	}
 	l.mu.Lock()
-	start, end := l.start, l.written
+	start := l.start
 	l.mu.Unlock()
 	if start < before {
 		return lattice.E(lattice.Unavailable, fmt.Errorf("truncate at %d: durable up to %d only", before, start))
 	}
+	return l.dropped(start)
+}
+
+// dropped drops what a head with a new start has no use for. certMu is held.
+func (l *Log) dropped(start int64) error {
+	l.mu.Lock()
+	end := l.written
+	l.mu.Unlock()
 	if start == end && l.seg.Start() < end {
 		// Everything goes: seal the active file, so that it can.
 		if err := l.seg.Roll(); err != nil {
-			return fmt.Errorf("truncate at %d: %w", before, err)
+			return fmt.Errorf("truncate at %d: %w", start, err)
 		}
 	}
 	return l.dropBelow(start)

@@ -224,11 +224,8 @@ func (s *Store) followTopic(id lattice.TopicID, rec TopicRecord, ok, deleted boo
 // addTopic opens a topic that is not in memory.
 func (s *Store) addTopic(t *topic) error {
 	var err error
-	if s.leadsTopic(t.from) {
-		t.parts, err = s.openPartitions(t.rec, 0, t.rec.Partitions)
-		if err != nil {
-			return fmt.Errorf("topic %s: %w", t.rec.Name, err)
-		}
+	if t.parts, err = s.openPartitions(t.rec, t.from.leader, 0, t.rec.Partitions); err != nil {
+		return fmt.Errorf("topic %s: %w", t.rec.Name, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,8 +247,8 @@ func (s *Store) changeTopic(old, t *topic) (grown bool, err error) {
 		return false, nil
 	}
 	t.name, t.parts = old.name, old.parts
-	if more > 0 && s.leadsTopic(t.from) {
-		added, err := s.openPartitions(t.rec, old.rec.Partitions, t.rec.Partitions)
+	if more > 0 {
+		added, err := s.openPartitions(t.rec, t.from.leader, old.rec.Partitions, t.rec.Partitions)
 		if err != nil {
 			return false, fmt.Errorf("add partitions to %s: %w", t.rec.Name, err)
 		}
@@ -276,20 +273,17 @@ func (s *Store) changeTopic(old, t *topic) (grown bool, err error) {
 // next Open finishes.
 func (s *Store) dropTopic(t *topic, deleted bool) error {
 	id := t.rec.ID
-	mine := s.leadsTopic(t.from)
-	if mine && deleted {
+	if deleted {
 		if err := s.cat.MarkDropped(id); err != nil {
 			return err
 		}
 	}
 	err := s.letGo(t)
-	switch {
-	case mine && deleted:
+	if deleted {
 		return errors.Join(err, s.removeFiles(id))
-	case mine:
-		s.cfg.Logger.Warn("a topic does not count any more: what created it was taken back; its records are kept on the disk",
-			"store", s.info.ID.Short(), "topic", t.rec.Name, "dir", s.topicDir(id))
 	}
+	s.cfg.Logger.Warn("a topic does not count any more: what created it was taken back; its records are kept on the disk",
+		"store", s.info.ID.Short(), "topic", t.rec.Name, "dir", s.topicDir(id))
 	return err
 }
 
@@ -310,9 +304,7 @@ func (s *Store) readyTopic(rec TopicRecord) (*topic, error) {
 	if rec.Partitions = max(rec.Partitions, from.partitions); rec.Partitions > room {
 		s.cfg.Logger.Warn("a topic has more partitions than this node takes", "topic", rec.Name, "partitions", rec.Partitions, "of", room)
 		rec.Partitions = max(room, 0)
-		if s.leadsTopic(from) {
-			rec.Partitions = max(rec.Partitions, s.madePartitions(rec.ID))
-		}
+		rec.Partitions = max(rec.Partitions, s.madePartitions(rec.ID))
 	}
 	if _, err := parseConfig(s.cfg.TopicDefaults, rec.Config); err != nil {
 		rec.Config = s.knownConfig(rec)
@@ -342,9 +334,6 @@ func (s *Store) knownConfig(rec TopicRecord) map[string]string {
 	}
 	return known
 }
-
-// leadsTopic reports whether this node leads a topic's partitions: it created it.
-func (s *Store) leadsTopic(o origin) bool { return o.leader == s.info.Node }
 
 // nameTopics gives every topic the name by which it is known.
 func (s *Store) nameTopics() {

@@ -50,7 +50,7 @@ func (s *Store) openInternal() error {
 	if err := fs.MkdirAll("log", 0o700); err != nil {
 		return err
 	}
-	o := s.partitionOptions(rec, 0)
+	o := s.partitionOptions(rec, s.info.Node, 0)
 	o.FS, o.Dir, o.ReadOnly = fs, "log", true
 	p, err := partition.Open(o, cfg)
 	if err != nil {

@@ -233,7 +233,7 @@ func TestJoin(t *testing.T) {
 }
 
 // TestOthersTopics: topics that another node creates, changes and deletes are here at
-// once, without their records.
+// once, with followers of their partitions.
 func TestOthersTopics(t *testing.T) {
 	clock := tick.NewManual(time.UnixMilli(1_767_225_600_000))
 	a := founder(t, "ann", clock)
@@ -247,8 +247,11 @@ func TestOthersTopics(t *testing.T) {
 	if got.ID != orders.ID || got.Leader != a.Info().Node || got.Partitions != 2 || got.Config["retention.ms"] != "1000" {
 		t.Fatalf("%+v", got)
 	}
-	if _, err := b.Partition(orders.ID, 1); !errors.Is(err, ErrNotLeader) || lattice.KindOf(err) != lattice.NotLeader {
-		t.Fatalf("a partition that ann leads: %v", err)
+	if _, err := produce(b.part(orders, 1), batchOf(clock.Now().UnixMilli(), "x")); lattice.KindOf(err) != lattice.NotLeader {
+		t.Fatalf("a record for a partition that ann leads: %v", err)
+	}
+	if st := b.part(orders, 1).Status(); !st.Follower || st.Leader != a.Info().Node {
+		t.Fatalf("%+v", st)
 	}
 	if _, err := b.Partition(orders.ID, 2); !errors.Is(err, ErrNoTopic) {
 		t.Fatalf("a partition that there is not: %v", err)

@@ -70,7 +70,8 @@ func runWorld(t *testing.T, seed uint64) {
 			}
 			for _, x := range m.Topics() {
 				for p := range x.Partitions {
-					if _, err := m.Partition(x.ID, p); (err == nil) != (x.Leader == m.Info().Node) {
+					log, err := m.Partition(x.ID, p)
+					if err != nil || log.Leads() != (x.Leader == m.Info().Node) || log.Leader() != x.Leader {
 						t.Fatalf("node %d, %s/%d of %s: %v", i, x.Name, p, x.Leader.Short(), err)
 					}
 				}

@@ -47,7 +47,7 @@ func (s *Store) makeDirs(id lattice.TopicID, from, to int32) error {
 	return disk.SyncDir(fs, s.topicDir(id))
 }
 
-// openTopics opens every partition that this node leads, of every topic.
+// openTopics opens every partition of every topic: as a follower where another node leads.
 func (s *Store) openTopics() error {
 	var recs []TopicRecord
 	if err := s.cat.Topics(func(t TopicRecord) error { recs = append(recs, t); return nil }); err != nil {
@@ -67,8 +67,8 @@ func (s *Store) openTopics() error {
 	return nil
 }
 
-// openPartitions opens partitions [from, to) of a topic, or makes them.
-func (s *Store) openPartitions(rec TopicRecord, from, to int32) ([]*partition.Partition, error) {
+// openPartitions opens partitions [from, to) of a topic that a node leads, or makes them.
+func (s *Store) openPartitions(rec TopicRecord, leader lattice.NodeID, from, to int32) ([]*partition.Partition, error) {
 	cfg, err := parseConfig(s.cfg.TopicDefaults, rec.Config)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (s *Store) openPartitions(rec TopicRecord, from, to int32) ([]*partition.Pa
 	}
 	parts := make([]*partition.Partition, 0, to-from)
 	for n := from; n < to; n++ {
-		p, err := partition.Open(s.partitionOptions(rec, n), cfg)
+		p, err := partition.Open(s.partitionOptions(rec, leader, n), cfg)
 		if err != nil {
 			return nil, errors.Join(err, closeAll(parts))
 		}
@@ -87,14 +87,14 @@ func (s *Store) openPartitions(rec TopicRecord, from, to int32) ([]*partition.Pa
 	return parts, nil
 }
 
-func (s *Store) partitionOptions(rec TopicRecord, n int32) partition.Options {
+func (s *Store) partitionOptions(rec TopicRecord, leader lattice.NodeID, n int32) partition.Options {
 	tp := lattice.TopicPartition{Topic: rec.ID, Partition: n}
 	return partition.Options{
 		ID: tp, Store: s.info.ID, FS: s.cfg.FS, Dir: s.partitionDir(rec.ID, n),
 		Key: s.cfg.Key, Incarnation: s.info.Incarnation, Clock: s.cfg.Clock, Stamp: s.stamps.next,
 		Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger, Meta: s.cat.Meta(tp), Transactions: logsOf{s},
 		Limits:  record.Limits{MaxDecompressed: s.cfg.MaxDecompressed},
-		Genesis: s.genesis.Bytes(), Creation: rec.Creation,
+		Genesis: s.genesis.Bytes(), Creation: rec.Creation, Leader: leader,
 	}
 }
 
@@ -188,8 +188,17 @@ func (v topicsOf) AllTopics() []group.TopicInfo {
 	return out
 }
 
+// leading returns a partition that this node leads: what a follower lacks is not lost.
+func (s *Store) leading(tp lattice.TopicPartition) (*partition.Partition, error) {
+	p, err := s.Partition(tp.Topic, tp.Partition)
+	if err == nil && !p.Leads() {
+		return nil, ErrNotLeader
+	}
+	return p, err
+}
+
 func (v topicsOf) Committed(tp lattice.TopicPartition) (int64, int32, bool) {
-	p, err := v.s.Partition(tp.Topic, tp.Partition)
+	p, err := v.s.leading(tp)
 	if err != nil {
 		return 0, 0, false
 	}
@@ -224,7 +233,7 @@ func (v logsOf) Holds(tp lattice.TopicPartition, producer int64) bool {
 }
 
 func (v topicsOf) TermEnd(tp lattice.TopicPartition, term int32) (int64, bool) {
-	p, err := v.s.Partition(tp.Topic, tp.Partition)
+	p, err := v.s.leading(tp)
 	if err != nil {
 		return 0, false
 	}

@@ -19,7 +19,7 @@ type sharesOf struct{ topicsOf }
 var _ share.Logs = sharesOf{}
 
 func (v sharesOf) Log(tp lattice.TopicPartition) (share.Log, bool) {
-	p, err := v.s.Partition(tp.Topic, tp.Partition)
+	p, err := v.s.leading(tp)
 	if err != nil {
 		return nil, false
 	}

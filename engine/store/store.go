@@ -14,7 +14,7 @@
 // It does not speak any protocol, and knows no peers. What others write comes in
 // as their entries (State().Receive), and takes effect here as it is folded: topics,
 // configs, offsets, members. A node leads the partitions of the topics that it
-// created; of others' topics it knows all but the records.
+// created; of others' topics it has followers, whose records come as spans.
 package store
 
 import (
@@ -154,7 +154,7 @@ type topic struct {
 	rec      TopicRecord
 	from     origin
 	name     string                 // by which it is known, see namesOf
-	parts    []*partition.Partition // of the partitions that this node leads; nil: another does
+	parts    []*partition.Partition // all of them; nil: they could not be opened yet
 	internal bool
 }
 

@@ -24,8 +24,8 @@ var (
 	ErrTopicExists = lattice.E(lattice.Exists, errors.New("topic exists"))
 	// ErrNoTopic (3): there is no such topic or partition.
 	ErrNoTopic = lattice.E(lattice.NotFound, errors.New("no such topic or partition"))
-	// ErrNotLeader (6): another node leads the partition, and its records are not here.
-	ErrNotLeader = lattice.E(lattice.NotLeader, errors.New("another node leads the partition, and its records are not on this one"))
+	// ErrNotLeader (6): another node leads the partition.
+	ErrNotLeader = lattice.E(lattice.NotLeader, errors.New("another node leads the partition"))
 	// ErrNotOpen (5): this node leads the partition and could not open it yet.
 	ErrNotOpen = lattice.E(lattice.Unavailable, errors.New("the partition is not open yet"))
 	// ErrTooMany (44): the node's limit of partitions is reached.
@@ -111,8 +111,8 @@ func (s *Store) TopicIDOf(name string) (lattice.TopicID, bool) {
 	return t.rec.ID, true
 }
 
-// Partition returns one partition that this node leads; wraps ErrNoTopic, ErrNotLeader
-// or ErrNotOpen. It does not allocate.
+// Partition returns one partition, of which this node may be a follower (Leads); wraps
+// ErrNoTopic, ErrNotLeader or ErrNotOpen. It does not allocate.
 func (s *Store) Partition(id lattice.TopicID, p int32) (*partition.Partition, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -161,7 +161,7 @@ func (s *Store) CreateTopic(ctx context.Context, n NewTopic) (Topic, error) {
 	}
 	// The logs are made first: a crash before the record leaves directories that
 	// nothing names, a crash after it a topic that is whole.
-	parts, err := s.openPartitions(rec, 0, rec.Partitions)
+	parts, err := s.openPartitions(rec, from.leader, 0, rec.Partitions)
 	if err != nil {
 		return Topic{}, fmt.Errorf("create topic %q: %w", n.Name, err)
 	}
@@ -290,12 +290,9 @@ func (s *Store) AddPartitions(ctx context.Context, id lattice.TopicID, total int
 	}
 	grown := *t
 	grown.rec.Partitions = total
-	var added []*partition.Partition
-	if s.leadsTopic(t.from) { // otherwise its leader makes them
-		var err error
-		if added, err = s.openPartitions(grown.rec, t.rec.Partitions, total); err != nil {
-			return fmt.Errorf("add partitions to %s: %w", t.name, err)
-		}
+	added, err := s.openPartitions(grown.rec, t.from.leader, t.rec.Partitions, total)
+	if err != nil {
+		return fmt.Errorf("add partitions to %s: %w", t.name, err)
 	}
 	if err := s.cat.ChangeTopic(t.rec, grown.rec); err != nil {
 		return errors.Join(err, closeAll(added))

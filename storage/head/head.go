@@ -189,10 +189,16 @@ func (h *File) Load() (State, error) {
 // are ignored: WriteNote adds the note. After an error of Kind Storage the state
 // on disk is the one before or this one, and Write can be called again.
 func (h *File) Write(s Slot) (uint64, error) {
+	s.Note = nil
+	return h.WriteSigned(s)
+}
+
+// WriteSigned is Write for a state whose note cannot be made again: it is written, and
+// made durable, with the rest. Kind TooLarge: it does not fit.
+func (h *File) WriteSigned(s Slot) (uint64, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.Seq = h.seq + 1
-	s.Note = nil
 	b, err := Encode(s)
 	if err != nil {
 		return 0, err

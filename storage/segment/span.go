@@ -16,6 +16,8 @@ type Span struct {
 	At, Len int64 // byte range
 	First   int64 // first offset of the first block
 	Last    int64 // no block covers a later offset; it lies below the limit that was asked for
+	// Rewritten: by Replace, so that blocks may be missing, and others not what was appended.
+	Rewritten bool
 }
 
 // ReadAt reads bytes of the span; off 0 is the first byte of the first block.
@@ -116,7 +118,7 @@ func (l *Log) spanIn(v view, h *handle, from, limit, maxBytes int64, first bool)
 	l.opt.Handles.mu.Lock()
 	l.opt.Handles.ref(h)
 	l.opt.Handles.mu.Unlock()
-	return Span{h: h, Segment: v.base, At: start.at, Len: end - start.at, First: start.m.Base, Last: last}, next, nil
+	return Span{h: h, Segment: v.base, At: start.at, Len: end - start.at, First: start.m.Base, Last: last, Rewritten: v.compacted}, next, nil
 }
 
 // boundary returns the end of the last block, from start on, that ends at or

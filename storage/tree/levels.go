@@ -122,6 +122,29 @@ func (l *Levels) Append(level uint, hashes ...lattice.Hash) error {
 	return nil
 }
 
+// Skip makes a level anew that goes on with hash number n: those before are not here,
+// and never will be. They are a hole in the file: Hash returns zeros for them.
+func (l *Levels) Skip(level uint, n uint64) error {
+	if err := l.check(level); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n == 0 && l.n[level] == 0 {
+		return nil
+	}
+	l.names, l.dirty[level], l.n[level] = true, true, 0
+	err := create(l.fs, l.name(level), encodeLevel(level))
+	if err == nil {
+		err = l.fs.Truncate(l.name(level), levelHead+int64(n)*int64(hashSize))
+	}
+	if err != nil {
+		return storage("begin tree level %d with hash %d: %w", level, n, err)
+	}
+	l.n[level] = n
+	return nil
+}
+
 // Hash returns one hash of a level. Kind NotFound: it is not here.
 func (l *Levels) Hash(level uint, index uint64) (lattice.Hash, error) {
 	var h lattice.Hash

@@ -1,0 +1,116 @@
+package partition
+
+import (
+	"fmt"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/grant"
+	"github.com/lattice-log/lattice/engine/signedlog"
+)
+
+// follower is what a partition that another node leads knows of its terms. It has no
+// term of its own: its terms are those that it was given grants of.
+type follower struct {
+	chain []grantAt     // oldest first
+	last  *grant.Signed // the newest; nil: none
+}
+
+// grantAt is what of a grant is compared with batches and checkpoints.
+type grantAt struct {
+	id          lattice.Hash
+	term        int32
+	incarnation uint64
+	size        uint64
+	root        lattice.Hash
+	offset      int64
+}
+
+func at(g *grant.Signed) grantAt {
+	return grantAt{g.ID, g.Term, g.Incarnation, g.BaseSize, g.BaseRoot, g.BaseOffset}
+}
+
+// Leads reports whether this node leads the partition.
+func (p *Partition) Leads() bool { return p.o.Leader == lattice.NodeID{} }
+
+// Leader is the node that leads the partition.
+func (p *Partition) Leader() lattice.NodeID {
+	if p.Leads() {
+		return p.o.Key.Author()
+	}
+	return p.o.Leader
+}
+
+// keepGrant notes a stored grant of a follower's. p.mu is held, or nobody else has p yet.
+func (p *Partition) keepGrant(g grant.Signed) {
+	if p.Leads() {
+		return
+	}
+	p.follower.chain = append(p.follower.chain, at(&g))
+	p.follower.last = &g
+}
+
+// termsAt is what a follower's head says of the term of the block that ends before end.
+func (p *Partition) termsAt(end int64) signedlog.Terms {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.follower.chain
+	for i := len(c) - 1; i >= 0; i-- {
+		if c[i].offset < end {
+			return signedlog.Terms{Term: c[i].term, Grant: c[i].id, Incarnation: c[i].incarnation}
+		}
+	}
+	return signedlog.Terms{}
+}
+
+// openFollower restores what a follower knows of its producers. What a stop left of a
+// log that had just begun anew is made whole.
+func (p *Partition) openFollower() error {
+	if err := p.loadProducers(); err != nil {
+		return err
+	}
+	if start, _, _ := p.log.Bounds(); start > 0 && p.snapEnd < start && p.log.Failed() == "" {
+		return p.saveProducers()
+	}
+	return nil
+}
+
+// storeGrants makes new grants durable, oldest first. A crash leaves some of them, in
+// order: terms without batches, which do no harm.
+func (p *Partition) storeGrants(fresh []grant.Signed) error {
+	for _, g := range fresh {
+		if err := p.o.Meta.PutGrant(g.Term, g.Bytes()); err != nil {
+			return lattice.E(lattice.Storage, fmt.Errorf("save grant of term %d: %w", g.Term, err))
+		}
+		p.mu.Lock()
+		p.keepGrant(g)
+		p.grantSum, p.grantTerm, p.grantInc = g.ID, g.Term, g.Incarnation
+		p.terms = p.terms.add(g.Term, g.BaseOffset)
+		p.mu.Unlock()
+		p.term.Store(g.Term)
+	}
+	return nil
+}
+
+// wrote folds batches that were written, before readers can see them.
+func (p *Partition) wrote(heads []int64, batches [][]byte) {
+	now := p.o.Clock.Now().UnixMilli()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, b := range batches {
+		if err := p.producers.fold(b); err != nil {
+			// A control batch of a shape that is not known here: it says nothing.
+			p.o.Logger.Warn("passed over a control batch", "partition", p.id, "err", err)
+		}
+		p.producers.touch(heads[i], now)
+	}
+	p.settle(0)
+}
+
+// jumped forgets what was known of producers whose batches were dropped unseen.
+func (p *Partition) jumped() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.producers = newProducers()
+	p.settle(0)
+	p.forgets.Add(1)
+}

@@ -1,0 +1,531 @@
+package partition_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/identity"
+	"github.com/lattice-log/lattice/core/record"
+	"github.com/lattice-log/lattice/core/span"
+	"github.com/lattice-log/lattice/engine/partition"
+	"github.com/lattice-log/lattice/engine/signedlog"
+	"github.com/lattice-log/lattice/internal/tick"
+	"github.com/lattice-log/lattice/storage/disk"
+	"github.com/lattice-log/lattice/storage/segment"
+)
+
+var (
+	ann, bob = identity.FromSeed([32]byte{1}), identity.FromSeed([32]byte{2})
+	tp       = lattice.TopicPartition{Topic: lattice.TopicID{7}, Partition: 3}
+	store    = lattice.StoreID{9}
+)
+
+const dir = "/p"
+
+// tb is what a replica needs of a test.
+type tb interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// files is a partition.Meta in files of a file system, so that it crashes with the log.
+type files struct {
+	mu sync.Mutex
+	fs disk.FS
+}
+
+func (f *files) name(s string) string { return f.fs.PathJoin("/meta", s) }
+
+func (f *files) get(name string) ([]byte, error) {
+	b, err := disk.ReadFile(f.fs, f.name(name))
+	if disk.IsNotExist(err) {
+		return nil, nil
+	}
+	return b, err
+}
+
+func (f *files) put(name string, b []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := disk.MkdirAll(f.fs, "/meta"); err != nil {
+		return err
+	}
+	return disk.WriteFile(f.fs, f.name(name), b)
+}
+
+func (f *files) all(prefix string) ([][]byte, error) {
+	names, err := f.fs.List("/meta")
+	if disk.IsNotExist(err) {
+		return nil, nil
+	}
+	slices.Sort(names)
+	var out [][]byte
+	for _, n := range names {
+		if strings.HasPrefix(n, prefix) && len(n) == len(prefix)+10 {
+			b, err := f.get(n)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, b)
+		}
+	}
+	return out, err
+}
+
+func (f *files) Grants() ([][]byte, error) { return f.all("g-") }
+func (f *files) PutGrant(term int32, signed []byte) error {
+	return f.put(fmt.Sprintf("g-%010d", term), signed)
+}
+func (f *files) Snapshot() ([]byte, error)               { return f.get("snapshot") }
+func (f *files) PutSnapshot(b []byte) error              { return f.put("snapshot", b) }
+func (f *files) Statements(int64) ([][]byte, error)      { return nil, nil }
+func (f *files) PutStatement(base int64, b []byte) error { return f.put(fmt.Sprintf("s-%d", base), b) }
+func (f *files) Settle(int64) error                      { return nil }
+func (f *files) DropStatements(int64) error              { return nil }
+func (f *files) PutCleanedTo(o int64) error {
+	return f.put("cleaned", []byte(strconv.FormatInt(o, 10)))
+}
+func (f *files) CleanedTo() (int64, error) {
+	b, err := f.get("cleaned")
+	if b == nil || err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(string(b), 10, 64)
+}
+
+// anyTxn lets every transaction be.
+type anyTxn struct{}
+
+func (anyTxn) Ongoing(lattice.TopicPartition, int64, int16) error { return nil }
+func (anyTxn) Holds(lattice.TopicPartition, int64) bool           { return false }
+
+// replica is one node's partition.
+type replica struct {
+	*partition.Partition
+	t     tb
+	fs    disk.FS
+	clock *tick.Manual
+	key   identity.Key
+	cfg   partition.Config
+	time  *uint64
+	stop  func()
+}
+
+// world is a clock, and whatever else replicas share.
+func newReplica(t tb, fs disk.FS, key identity.Key, clock *tick.Manual) *replica {
+	t.Helper()
+	cfg := partition.DefaultConfig()
+	cfg.SegmentBytes, cfg.RetentionTime = 4<<10, -1
+	r := &replica{t: t, fs: fs, clock: clock, key: key, cfg: cfg, time: new(uint64)}
+	r.open()
+	return r
+}
+
+func newClock() *tick.Manual { return tick.NewManual(time.UnixMilli(1_767_225_600_000)) }
+
+func (r *replica) open() {
+	r.t.Helper()
+	if err := r.tryOpen(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *replica) tryOpen() error {
+	committer := signedlog.NewCommitter()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = committer.Run(ctx)
+	}()
+	var mu sync.Mutex
+	p, err := partition.Open(partition.Options{
+		ID: tp, Store: store, FS: r.fs, Dir: dir, Key: r.key, Incarnation: uint64(r.clock.Now().UnixMilli()), Clock: r.clock,
+		Stamp: func() (uint64, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			*r.time = max(*r.time+1, uint64(r.clock.Now().UnixMilli())<<16)
+			return *r.time, nil
+		},
+		Committer: committer, Handles: segment.NewHandles(16), Logger: slog.New(slog.DiscardHandler), Meta: &files{fs: r.fs},
+		Transactions: anyTxn{}, Leader: ann.Author(),
+	}, r.cfg)
+	r.Partition = p
+	r.stop = func() { cancel(); <-done }
+	if err != nil {
+		r.stop()
+	}
+	return err
+}
+
+func (r *replica) close() {
+	r.t.Helper()
+	err := r.Close()
+	r.stop()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// restart stops cleanly and opens again, a minute later: the leader begins another term.
+func (r *replica) restart() {
+	r.t.Helper()
+	r.close()
+	r.clock.Advance(time.Minute)
+	r.open()
+}
+
+// put appends one batch and returns what became of it.
+func (r *replica) put(b []byte) (partition.Result, error) {
+	type answer struct {
+		partition.Result
+		err error
+	}
+	done := make(chan answer, 1)
+	r.Append(partition.Append{Batches: b, Done: func(res partition.Result, err error) { done <- answer{res, err} }})
+	a := <-done
+	return a.Result, a.err
+}
+
+func (r *replica) produce(values ...string) {
+	r.t.Helper()
+	if _, err := r.put(r.batch(values...)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *replica) batch(values ...string) []byte {
+	b := record.NewBuilder(record.None, 0)
+	for _, v := range values {
+		b.Add(r.clock.Now().UnixMilli(), []byte("k"), []byte(v), nil)
+	}
+	return b.Build(nil)
+}
+
+func (r *replica) end(producer int64, epoch int16, commit bool) {
+	r.t.Helper()
+	done := make(chan error, 1)
+	r.End(record.Marker{ProducerID: producer, Epoch: epoch, Commit: commit, Time: r.clock.Now().UnixMilli()}, func(err error) { done <- err })
+	if err := <-done; err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// all returns the bytes of all that can be read.
+func (r *replica) all() []byte {
+	r.t.Helper()
+	var out []byte
+	b := r.Bounds()
+	for from := b.Start; from < b.Committed; {
+		s, err := r.Read(from, 1<<20)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		data := make([]byte, s.Len())
+		for n := 0; n < len(data); {
+			k, err := s.NextChunk(data[n:])
+			if err != nil && err != io.EOF {
+				r.t.Fatal(err)
+			}
+			n += k
+		}
+		s.Release()
+		for rest := data; len(rest) > 0; {
+			_, tail, h, err := record.Next(rest)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			rest, from = tail, h.NextOffset()
+		}
+		out = append(out, data...)
+	}
+	return out
+}
+
+// pull receives spans of another replica's until there are none, and returns how many.
+func (r *replica) pull(of *replica, max int) int {
+	r.t.Helper()
+	from := r.Position().Size
+	for n := 0; ; n++ {
+		s, err := of.ReadSpan(from, max)
+		switch lattice.KindOf(err) {
+		case lattice.NotYet:
+			return n
+		case lattice.OutOfRange:
+			from = s.From
+			if s, err = of.ReadSpan(from, max); lattice.KindOf(err) == lattice.NotYet {
+				if s, err = of.ReadSpan(from, 0); lattice.KindOf(err) == lattice.NotYet {
+					return n
+				}
+			}
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		kept, err := r.Receive(s)
+		if err != nil || kept != len(s.Batches) {
+			r.t.Fatalf("%d of %d: %v", kept, len(s.Batches), err)
+		}
+		from = r.Position().Size
+		if len(s.Batches) == 0 {
+			return n + 1
+		}
+	}
+}
+
+// adopt receives the newest checkpoint alone.
+func (r *replica) adopt(of *replica) {
+	r.t.Helper()
+	s, err := of.ReadSpan(r.Position().Size, 0)
+	if err == nil {
+		_, err = r.Receive(s)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func producers(r *replica) []partition.ProducerState {
+	all := r.Producers()
+	slices.SortFunc(all, func(a, b partition.ProducerState) int { return int(a.ID - b.ID) })
+	for i := range all {
+		all[i].LastTimestamp = 0 // each node's clock
+	}
+	return all
+}
+
+// same fails unless a follower shows what its leader does.
+func same(t tb, leader, follower *replica) {
+	t.Helper()
+	if a, b := leader.Position(), follower.Position(); a != b {
+		t.Fatalf("the leader is at %+v, the follower at %+v", a, b)
+	}
+	a, b := leader.Bounds(), follower.Bounds()
+	if a.Start != b.Start || a.Committed != b.Committed || a.End != b.End || a.Stable != b.Stable {
+		t.Fatalf("the leader has %+v, the follower %+v", a, b)
+	}
+	if !bytes.Equal(leader.all(), follower.all()) {
+		t.Fatal("other bytes")
+	}
+	for o := a.Start; o <= a.End; o++ {
+		if x, y := leader.TermAt(o), follower.TermAt(o); x != y && o < a.End {
+			t.Fatalf("offset %d is of term %d, the follower says %d", o, x, y)
+		}
+	}
+}
+
+func sameProducers(t tb, leader, follower *replica) {
+	t.Helper()
+	if a, b := producers(leader), producers(follower); !reflect.DeepEqual(a, b) {
+		t.Fatalf("producers\n%+v, the follower has\n%+v", a, b)
+	}
+}
+
+func TestFollower(t *testing.T) {
+	clock := newClock()
+	a, b := newReplica(t, disk.NewMem(), ann, clock), newReplica(t, disk.NewMem(), bob, clock)
+	if !a.Leads() || b.Leads() || b.Leader() != ann.Author() || !b.Status().Follower || b.Status().Leader != ann.Author() {
+		t.Fatal("who leads?")
+	}
+	if _, err := a.ReadSpan(0, 1000); lattice.KindOf(err) != lattice.NotYet {
+		t.Fatalf("a span of nothing: %v", err)
+	}
+	for i := range 600 {
+		a.produce(fmt.Sprint("value ", i), "and another")
+		if i%200 == 199 {
+			a.restart()
+		}
+	}
+	if n := b.pull(a, 3000); n < 10 {
+		t.Fatalf("%d spans", n)
+	}
+	same(t, a, b)
+	if _, err := b.put(b.batch("x")); !errors.Is(err, partition.ErrNotLeader) {
+		t.Fatalf("an append: %v", err)
+	}
+	if _, err := b.Truncate(t.Context(), 5); !errors.Is(err, partition.ErrNotLeader) {
+		t.Fatalf("a truncation: %v", err)
+	}
+	b.End(record.Marker{ProducerID: 1}, func(err error) {
+		if !errors.Is(err, partition.ErrNotLeader) {
+			t.Fatalf("a marker: %v", err)
+		}
+	})
+	if _, err := a.Receive(span.Span{Partition: tp}); !errors.Is(err, partition.ErrLeads) {
+		t.Fatalf("a span for the leader: %v", err)
+	}
+	for o := int64(0); o < b.Bounds().Committed; o += 97 {
+		p, err := b.Prove(t.Context(), o)
+		q, err2 := a.Prove(t.Context(), o)
+		if err != nil || err2 != nil || !bytes.Equal(p, q) {
+			t.Fatalf("the follower's proof of offset %d: %v, %v", o, err, err2)
+		}
+	}
+	for _, term := range []int32{0, a.TermAt(10), a.TermAt(500), a.TermAt(1100)} {
+		x, xe, err := a.TermEnd(term)
+		y, ye, err2 := b.TermEnd(term)
+		if x != y || xe != ye || err != nil || err2 != nil {
+			t.Fatalf("term %d ends at %d in %d, the follower says %d in %d (%v, %v)", term, xe, x, ye, y, err, err2)
+		}
+	}
+	x, err := a.OffsetForTime(t.Context(), clock.Now().UnixMilli()-90_000)
+	y, err2 := b.OffsetForTime(t.Context(), clock.Now().UnixMilli()-90_000)
+	if x != y || err != nil || err2 != nil {
+		t.Fatalf("found %+v, %+v (%v, %v)", x, y, err, err2)
+	}
+	// A relay gives on what it has, and all of it goes on after a restart.
+	b.restart()
+	same(t, a, b)
+	c := newReplica(t, disk.NewMem(), identity.FromSeed([32]byte{3}), clock)
+	c.pull(b, 2000)
+	same(t, a, c)
+	a.produce("more")
+	c.pull(a, 2000)
+	b.pull(c, 2000)
+	same(t, a, b)
+	for _, r := range []*replica{a, b, c} {
+		r.close()
+	}
+}
+
+// TestFollowerIsTold: who follows hears of what was committed without asking, on the
+// leader and behind a relay.
+func TestFollowerIsTold(t *testing.T) {
+	clock := newClock() // it stands still: no timer signs anything
+	a, b := newReplica(t, disk.NewMem(), ann, clock), newReplica(t, disk.NewMem(), bob, clock)
+	ofA, ofB := make(chan struct{}, 1), make(chan struct{}, 1)
+	tell := func(c chan struct{}) func() {
+		return func() {
+			select {
+			case c <- struct{}{}:
+			default:
+			}
+		}
+	}
+	cancel := a.Follow(tell(ofA))
+	b.Follow(tell(ofB))
+	for i := range 5 {
+		a.produce(fmt.Sprint(i))
+		for b.Bounds().Committed < int64(i+1) {
+			<-ofA
+			b.pull(a, 1<<20)
+		}
+		<-ofB
+	}
+	same(t, a, b)
+	cancel()
+	a.close()
+	b.close()
+}
+
+// TestFollowerWakesReaders: a reader that waits at the end hears of a span.
+func TestFollowerWakesReaders(t *testing.T) {
+	clock := newClock()
+	a, b := newReplica(t, disk.NewMem(), ann, clock), newReplica(t, disk.NewMem(), bob, clock)
+	woken := make(chan struct{})
+	b.Wait(0, 1, func() { close(woken) })
+	a.produce("x")
+	b.pull(a, 1000)
+	<-woken
+	a.close()
+	b.close()
+}
+
+func TestFollowerTruncates(t *testing.T) {
+	clock := newClock()
+	a, b := newReplica(t, disk.NewMem(), ann, clock), newReplica(t, disk.NewMem(), bob, clock)
+	for i := range 300 {
+		a.produce(strings.Repeat("x", 100), fmt.Sprint(i))
+	}
+	b.pull(a, 5000)
+	if _, err := a.Truncate(t.Context(), 250); err != nil {
+		t.Fatal(err)
+	}
+	b.adopt(a)
+	same(t, a, b)
+	if st := b.Status(); st.Start != 250 || st.Bytes >= 300*150 {
+		t.Fatalf("%+v", st)
+	}
+	// One that comes now begins where the leader does; a restart knows it.
+	c := newReplica(t, disk.NewMem(), identity.FromSeed([32]byte{3}), clock)
+	c.pull(a, 5000)
+	same(t, a, c)
+	c.restart()
+	same(t, a, c)
+	for i := range 700 {
+		a.produce(fmt.Sprint("later ", i))
+	}
+	b.pull(c, 5000)
+	c.pull(a, 5000)
+	b.pull(c, 5000)
+	same(t, a, b)
+	same(t, a, c)
+	for o := int64(250); o < c.Bounds().Committed; o += 83 {
+		p, err := c.Prove(t.Context(), o)
+		q, err2 := a.Prove(t.Context(), o)
+		if err != nil || err2 != nil || !bytes.Equal(p, q) {
+			t.Fatalf("the proof of offset %d: %v, %v", o, err, err2)
+		}
+	}
+	// Everything goes, while one lags behind.
+	for i := range 50 {
+		a.produce(fmt.Sprint("late ", i))
+	}
+	if _, err := a.Truncate(t.Context(), -1); err != nil {
+		t.Fatal(err)
+	}
+	c.pull(a, 1000)
+	same(t, a, c)
+	c.restart()
+	same(t, a, c)
+	a.produce("after")
+	b.pull(a, 1000)
+	c.pull(a, 1000)
+	same(t, a, b)
+	same(t, a, c)
+	for _, r := range []*replica{a, b, c} {
+		r.close()
+	}
+}
+
+// TestCompactedSpan: what was compacted away cannot be given on, and says so.
+func TestCompactedSpan(t *testing.T) {
+	clock := newClock()
+	a, b := newReplica(t, disk.NewMem(), ann, clock), newReplica(t, disk.NewMem(), bob, clock)
+	a.cfg.Compact, a.cfg.Delete, a.cfg.MinCleanableRatio = true, false, 0
+	a.SetConfig(a.cfg)
+	for i := range 200 {
+		a.produce(fmt.Sprint(i), strings.Repeat("y", 50))
+	}
+	b.pull(a, 3000)
+	for i := range 200 {
+		a.produce(fmt.Sprint(i), strings.Repeat("y", 50))
+	}
+	if err := a.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.ReadSpan(0, 1000); !errors.Is(err, partition.ErrCompacted) {
+		t.Fatalf("what was compacted: %v", err)
+	}
+	c := newReplica(t, disk.NewMem(), identity.FromSeed([32]byte{3}), clock)
+	c.pull(b, 3000) // only the leader compacts
+	if x, y := b.Position(), c.Position(); x != y {
+		t.Fatalf("%+v, %+v", x, y)
+	}
+	for _, r := range []*replica{a, b, c} {
+		r.close()
+	}
+}
