@@ -44,7 +44,7 @@ type Partition struct {
 	Segments       int32         `json:"segments"`
 	Failed         string        `json:"failed,omitempty"` // why it takes no writes
 	Damaged        []OffsetRange `json:"damaged,omitempty"`
-	// Elsewhere: the records are on its leader, another node, and nothing more is known.
+	// Elsewhere: its leader is another node, and what is said is of the follower here.
 	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 

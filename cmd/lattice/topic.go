@@ -199,7 +199,7 @@ func (a *app) showTopic(doc topicDoc, entries []client.ConfigEntry, all bool) er
 		case p.Failed != "":
 			state = p.Failed
 		case p.Elsewhere:
-			state = "on its leader"
+			state = "follower"
 		case len(p.Damaged) > 0:
 			state = fmt.Sprintf("damaged at %d", p.Damaged[0].From)
 		}

@@ -95,6 +95,7 @@ func partitionMessage(s *store.Store, t store.Topic, n int32) *pb.Partition {
 	m := &pb.Partition{
 		Partition: n, Leader: st.Leader.String(), Term: st.Term, Start: st.Start, End: st.End, Committed: st.Committed,
 		CheckpointSize: st.Checkpoint.Size, Bytes: st.Bytes, Segments: int32(st.Segments), Failed: st.Failed,
+		Elsewhere: st.Follower,
 	}
 	if st.Checkpoint.Note != nil || st.Checkpoint.Size > 0 {
 		m.Root = st.Checkpoint.Root.String()

@@ -287,7 +287,7 @@ type Partition struct {
 	Failed string `protobuf:"bytes,11,opt,name=failed,proto3" json:"failed,omitempty"`
 	// Offsets whose stored bytes are damaged.
 	Damaged []*OffsetRange `protobuf:"bytes,12,rep,name=damaged,proto3" json:"damaged,omitempty"`
-	// Its leader is another node, and so are its records: nothing else is known of it.
+	// Its leader is another node: what is said is of the follower here.
 	Elsewhere     bool `protobuf:"varint,13,opt,name=elsewhere,proto3" json:"elsewhere,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
