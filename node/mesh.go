@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/invite"
@@ -89,6 +90,32 @@ func (m *mesh) Peers(id lattice.StoreID) api.Peers {
 				BytesIn: int64(p.In), BytesOut: int64(p.Out), Behind: int64(p.Behind), Ahead: int64(p.Ahead), Equal: p.Session && p.Equal,
 			})
 		}
+		if s.Batches != nil {
+			addBatches(&out, s.Batches)
+		}
 	}
 	return out
+}
+
+// addBatches adds what is shown of the sessions about records to that about entries.
+func addBatches(out *api.Peers, b *p2p.BatchStatus) {
+	if out.Problem == "" {
+		out.Problem = b.Failed
+	}
+	for why, n := range b.Refused {
+		out.Refused[why.String()] += int64(n)
+	}
+	for _, p := range b.Peers {
+		i := slices.IndexFunc(out.All, func(x api.Peer) bool { return x.Node == p.Node })
+		if i < 0 {
+			continue // it is a member no more
+		}
+		x := &out.All[i]
+		x.BytesIn, x.BytesOut = x.BytesIn+int64(p.In), x.BytesOut+int64(p.Out)
+		x.Behind, x.Ahead = x.Behind+int64(p.Behind), x.Ahead+int64(p.Ahead)
+		x.Equal = x.Equal && p.Session && p.Equal
+		if x.Problem == "" {
+			x.Problem = p.Failed
+		}
+	}
 }

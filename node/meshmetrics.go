@@ -2,6 +2,8 @@ package node
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lattice-log/lattice/mesh/p2p"
 )
 
 // meshMetrics describes the mesh each time someone asks. Peers are summed up: which
@@ -11,6 +13,7 @@ type meshMetrics struct {
 	stores *stores
 
 	strangers, turned, peers, reachable, equal, behind, ahead, in, out, slow, refused *prometheus.Desc
+	batches                                                                           batchDescs
 }
 
 func newMeshMetrics(m *mesh, s *stores) meshMetrics {
@@ -30,12 +33,50 @@ func newMeshMetrics(m *mesh, s *stores) meshMetrics {
 		out:       desc("sent_bytes_total", "Bytes of messages to peers since the node began.", "store"),
 		slow:      desc("slow_sessions_total", "Sessions that ended because the peer took its messages too slowly.", "store"),
 		refused:   desc("refused_total", "What peers sent and was not taken, by reason.", "store", "reason"),
+		batches: batchDescs{
+			partitions: desc("behind_partitions", "Partitions of which a peer has batches that this node lacks; 64 and more are shown as 64.", "store"),
+			behind:     desc("behind_batches", "Batches of them that this node lacks, at most.", "store"),
+			ahead:      desc("ahead_batches", "Batches that peers follow and were not sent yet.", "store"),
+			in:         desc("received_batches_bytes_total", "Bytes of messages about batches from peers since the node began.", "store"),
+			out:        desc("sent_batches_bytes_total", "Bytes of messages about batches to peers since the node began.", "store"),
+			slow:       desc("slow_batches_sessions_total", "Sessions about batches that ended because the peer took its messages too slowly.", "store"),
+			refused:    desc("refused_batches_total", "What peers sent about batches and was not taken, by reason.", "store", "reason"),
+		},
+	}
+}
+
+// batchDescs are about the sessions about records.
+type batchDescs struct {
+	partitions, behind, ahead, in, out, slow, refused *prometheus.Desc
+}
+
+func (d *batchDescs) all() []*prometheus.Desc {
+	return []*prometheus.Desc{d.partitions, d.behind, d.ahead, d.in, d.out, d.slow, d.refused}
+}
+
+func (d *batchDescs) collect(b *p2p.BatchStatus, name string, put func(d *prometheus.Desc, t prometheus.ValueType, v uint64, labels ...string)) {
+	var behind, ahead, in, out, slow uint64
+	for _, l := range b.Behind {
+		behind += l.Behind
+	}
+	for _, p := range b.Peers {
+		ahead, in, out, slow = ahead+p.Ahead, in+p.In, out+p.Out, slow+p.Slow
+	}
+	put(d.partitions, prometheus.GaugeValue, uint64(len(b.Behind)), name)
+	put(d.behind, prometheus.GaugeValue, behind, name)
+	put(d.ahead, prometheus.GaugeValue, ahead, name)
+	put(d.in, prometheus.CounterValue, in, name)
+	put(d.out, prometheus.CounterValue, out, name)
+	put(d.slow, prometheus.CounterValue, slow, name)
+	for reason, n := range b.Refused {
+		put(d.refused, prometheus.CounterValue, n, name, reason.String())
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (m meshMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.strangers, m.turned, m.peers, m.reachable, m.equal, m.behind, m.ahead, m.in, m.out, m.slow, m.refused} {
+	all := []*prometheus.Desc{m.strangers, m.turned, m.peers, m.reachable, m.equal, m.behind, m.ahead, m.in, m.out, m.slow, m.refused}
+	for _, d := range append(all, m.batches.all()...) {
 		ch <- d
 	}
 }
@@ -75,6 +116,9 @@ func (m meshMetrics) Collect(ch chan<- prometheus.Metric) {
 		put(m.slow, prometheus.CounterValue, slow, name)
 		for reason, n := range x.Refused {
 			put(m.refused, prometheus.CounterValue, n, name, reason.String())
+		}
+		if x.Batches != nil {
+			m.batches.collect(x.Batches, name, put)
 		}
 	}
 }

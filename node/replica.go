@@ -17,24 +17,26 @@ import (
 	"github.com/lattice-log/lattice/storage/disk"
 )
 
-// replica is one store of this node as the mesh needs it: engine/keyval behind the
-// interface of mesh/p2p. It decides nothing.
+// replica is one store of this node as the mesh needs it: engine/keyval, and
+// engine/partition (replica_batches.go), behind the interfaces of mesh/p2p. It decides
+// nothing.
 type replica struct {
 	id      lattice.StoreID
 	self    lattice.NodeID
 	db      *keyval.DB
+	st      *store.Store
 	staging keyval.Staging // where snapshots of peers are gathered
 	redeem  func(context.Context, roster.Claim) ([]byte, error)
 }
 
-var _ p2p.Store = (*replica)(nil)
+var _ p2p.Partitions = (*replica)(nil)
 
 // newReplica has a store of this node take part in a mesh. Snapshots of peers are
 // gathered in a directory of their own, which several stores may share.
 func newReplica(st *store.Store, gathered keyval.Staging) *replica {
 	i := st.Info()
 	return &replica{
-		id: i.ID, self: i.Node, db: st.State(), staging: gathered,
+		id: i.ID, self: i.Node, db: st.State(), st: st, staging: gathered,
 		redeem: func(ctx context.Context, c roster.Claim) ([]byte, error) {
 			if err := st.Redeem(ctx, c); err != nil {
 				return nil, err

@@ -127,6 +127,7 @@ type Store struct {
 	genesis   sigchain.Signed
 	news      *news
 	elsewhere atomic.Pointer[Elsewhere]
+	watch     topicWatch
 
 	expiredMu sync.Mutex
 	onExpired []*func(m string, key []byte)

@@ -303,10 +303,11 @@ func (s *Store) AddPartitions(ctx context.Context, id lattice.TopicID, total int
 	return nil
 }
 
-// topicsChanged tells the groups' coordinators.
+// topicsChanged tells the groups' coordinators, and who watches.
 func (s *Store) topicsChanged() {
 	s.groups.TopicsChanged()
 	s.shares.TopicsChanged()
+	s.watch.tell()
 }
 
 func (s *Store) replace(t *topic, more int32) {

@@ -44,7 +44,7 @@ type Peer struct {
 	Since             time.Time     // when it became so; zero: not known
 	RoundTrip         time.Duration // 0: not measured
 	BytesIn, BytesOut int64
-	Behind, Ahead     int64 // entries that this node lacks, and that it lacks
+	Behind, Ahead     int64 // entries and batches that this node lacks, and that it lacks
 	Equal             bool  // neither lacks anything, as it said last
 	Addresses         []string
 	Problem           string // why it is not reached, or why the last session ended

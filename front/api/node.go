@@ -53,7 +53,7 @@ func durability(peers []Peer) string {
 			have++
 		}
 	}
-	return fmt.Sprintf("%s. Keys, topics and offsets go to the other nodes right after, of which %d of %d have them as far as is known; the records of a topic are on its leader only.", here, have, len(peers))
+	return fmt.Sprintf("%s. It goes to the other nodes right after, of which %d of %d have what is here as far as is known.", here, have, len(peers))
 }
 
 // storeStatus describes a store with its other nodes.

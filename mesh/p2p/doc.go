@@ -1,7 +1,8 @@
 // Package p2p carries what replicas tell each other between nodes, over libp2p.
 //
-// What is to be told is decided elsewhere (mesh/reconcile); here are connections,
-// streams, goroutines, deadlines and limits. Stores come in by an interface (Store),
+// What is to be told is decided elsewhere (mesh/reconcile, of entries, and mesh/batches,
+// of the records of topics); here are connections, streams, goroutines, deadlines and
+// limits. Stores come in by an interface (Store),
 // so this package knows no disk. Other packages see no libp2p.
 //
 // A Mesh is one node's part: New takes the configured addresses, Run serves and
@@ -39,6 +40,14 @@
 // disk but to read the inventory when that was replaced:
 // readers wait for it, the queue of a peer that is too slow ends that peer's session,
 // and what a store keeps is bounded by the credit that the Replica gives.
+//
+// # A session about records: /lattice/batches/1
+//
+// As the above, of messages as mesh/batches draws them, for a Store that is a
+// Partitions, too. Its goroutine (courier) owns a batches.Replica, and gives spans to
+// logs, in order for each partition; those that gathered meanwhile are put together. So
+// bulk of one kind does not wait for that of the other. What is not served is answered
+// by the same silence.
 //
 // # Joining: /lattice/join/1
 //
