@@ -22,6 +22,7 @@ func TestStore(t *testing.T) {
 		sqldbtest.Case{Name: "at once", Run: testAtOnce},
 		sqldbtest.Case{Name: "column types", Run: testColumnTypes},
 		sqldbtest.Case{Name: "tables", Run: testTables},
+		sqldbtest.Case{Name: "a shared table", Run: testSharedTable},
 		sqldbtest.Case{Name: "dead letters", Run: testDeadLetters},
 		sqldbtest.Case{Name: "bytes", Run: testBytes},
 		sqldbtest.Case{Name: "gaps", Run: testGaps},

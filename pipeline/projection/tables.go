@@ -81,11 +81,10 @@ func makeTable(ctx context.Context, tx sqldb.Tx, schema string, t *spec.Table, p
 		}
 		for _, c := range want {
 			was, there := have.types[c.name]
-			switch base, _, _ := strings.Cut(c.declared, "("); {
-			case there && was != strings.ToLower(base):
-				return lattice.E(lattice.Conflict, fmt.Errorf("column %s is %s in the database and %s in the application: give the projection a table of another name", c.name, was, strings.ToLower(base)))
-			case there:
-			default:
+			if is := strings.ToLower(c.declared); there && was != is {
+				return lattice.E(lattice.Conflict, fmt.Errorf("column %s is %s in the database and %s in the application: give the projection a table of another name", c.name, was, is))
+			}
+			if !there {
 				if _, err := tx.Exec(ctx, "ALTER TABLE "+d.Table(schema, t.Name)+" ADD COLUMN "+sqldb.Quote(c.name)+" "+c.declared); err != nil {
 					return err
 				}
@@ -164,7 +163,7 @@ func columnsOf(ctx context.Context, tx sqldb.Tx, schema, table string) (existing
 }
 
 // declare returns a column's type as the database declares it. The names are those that
-// format_type says.
+// format_type says. Sizes are not declared: spec checks them, and an application may change them.
 func declare(d sqldb.Dialect, c spec.Column) string {
 	if d == sqldb.SQLite {
 		switch c.Type {
@@ -178,10 +177,6 @@ func declare(d sqldb.Dialect, c spec.Column) string {
 		return "TEXT"
 	}
 	switch c.Type {
-	case spec.Text:
-		if c.Size > 0 {
-			return fmt.Sprintf("CHARACTER VARYING(%d)", c.Size)
-		}
 	case spec.SmallInt:
 		return "SMALLINT"
 	case spec.Integer:
@@ -199,9 +194,6 @@ func declare(d sqldb.Dialect, c spec.Column) string {
 	case spec.Timestamp:
 		return "TIMESTAMP WITH TIME ZONE"
 	case spec.Decimal:
-		if c.Precision > 0 {
-			return fmt.Sprintf("NUMERIC(%d,%d)", c.Precision, c.Scale)
-		}
 		return "NUMERIC"
 	case spec.Bytes:
 		return "BYTEA"

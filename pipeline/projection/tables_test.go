@@ -115,3 +115,64 @@ func testTables(t *testing.T, url string) {
 	}
 	all.Wait()
 }
+
+const sharedTable = `
+dsl_version: 1
+app: shared
+state: { thing: { entity_key: id } }
+events:
+  MADE: { state: thing, entity_expr: event.id, payload: { id: string, v: integer } }
+  NAMED: { state: thing, entity_expr: event.id, payload: { id: string, name: string } }
+  GONE: { state: thing, entity_expr: event.id, payload: { id: string } }
+projections:
+  values:
+    source_events: [MADE, GONE]
+    target: { table: things, primary_key: [id] }
+    fields: { id: TEXT, v: BIGINT }
+    derive: { id: event.id }
+    mutations: { MADE: { op: upsert, set: { v: event.v } }, GONE: { op: delete } }
+  names:
+    source_events: [NAMED]
+    target: { table: things, primary_key: [id] }
+    fields: { id: TEXT, name: TEXT, v: BIGINT }
+    derive: { id: event.id }
+    mutations: { NAMED: { op: upsert, set: { name: event.name } } }
+`
+
+// testSharedTable has two projections that write one row. Each has a chain of its own, and
+// who comes to a row that the other made says all of it.
+func testSharedTable(t *testing.T, url string) {
+	app := loadText(t, sharedTable)
+	s := open(t, url, Options{App: app})
+	for i, step := range []struct{ projection, event, payload, row, names string }{
+		{"values", "MADE", `{"id":"a","v":1}`, `{"id":"a","name":null,"v":1}`, ""},
+		{"names", "NAMED", `{"id":"a","name":"x"}`, `{"id":"a","name":"x","v":1}`, `{"id":"a","name":"x","v":1}`},
+		{"values", "MADE", `{"id":"a","v":2}`, `{"id":"a","name":"x","v":2}`, `{"id":"a","name":"x","v":1}`}, // the other's columns are not its business
+		{"names", "NAMED", `{"id":"a","name":"y"}`, `{"id":"a","name":"y","v":2}`, `{"id":"a","name":"y","v":1}`},
+	} {
+		e := event.Projection{EventType: step.event, EntityID: "a", ForkID: "main", TenantSchema: app.TenantSchema(""), SequenceNumber: int64(i + 1), Payload: json.RawMessage(step.payload)}
+		if _, err := s.Apply(t.Context(), app.Projection(step.projection), []Event{{Projection: e}}); err != nil {
+			t.Fatal(err)
+		}
+		if have := rowsOf(t, s, app.Projection("names"), app.TenantSchema(""))[`{"id":"a"}`]; have != step.row {
+			t.Fatalf("step %d: the row is %s, wanted %s", i, have, step.row)
+		}
+		if have := follow(t, s)["names"+app.TenantSchema("")][`{"id":"a"}`]; step.names != "" && !sameJSON(have, []byte(step.names)) {
+			t.Fatalf("step %d: a client of names has %s, wanted %s", i, have, step.names)
+		}
+	}
+	// A row that is made, deleted and made again in one batch has no remains of the first.
+	var events []Event
+	for i, payload := range []string{`{"id":"a","v":3}`, `{"id":"a"}`, `{"id":"a"}`, `{"id":"b","v":1}`, `{"id":"b"}`} {
+		e := event.Projection{EventType: []string{"MADE", "GONE", "MADE", "MADE", "GONE"}[i], EntityID: "a", ForkID: "main", TenantSchema: app.TenantSchema(""),
+			SequenceNumber: int64(i + 5), Payload: json.RawMessage(payload)}
+		events = append(events, Event{Projection: e})
+	}
+	p := app.Projection("values")
+	if _, err := s.Apply(t.Context(), p, events); err != nil {
+		t.Fatal(err)
+	}
+	rows := rowsOf(t, s, p, app.TenantSchema(""))
+	sameRows(t, rows, map[string]string{`{"id":"a"}`: `{"id":"a","v":null}`})
+	sameDocs(t, p, follow(t, s)[p.Name+app.TenantSchema("")], rows)
+}

@@ -70,8 +70,16 @@ func (b *batch) lockGuards(ctx context.Context) error {
 		args[i] = guardArgs(b.p.Name, a)
 	}
 	if err := b.tx.Batch(ctx, `INSERT INTO projection_guards (projection, tenant_schema, fork_id, stream, entity_id, applied, parked)
-		VALUES ($1, $2, $3, $4, $5, 0, 0) ON CONFLICT DO NOTHING`, args, nil); err != nil {
+		VALUES ($1, $2, $3, $4, $5, 0, 0) ON CONFLICT DO NOTHING RETURNING 1`, args, func(i int, _ sqldb.Scan) error {
+		b.guards[todo[i]].there = true
+		return nil
+	}); err != nil {
 		return err
+	}
+	// What is not there now another has made, and committed.
+	todo = slices.DeleteFunc(todo, func(a ledger.Address) bool { return b.guards[a].there })
+	if len(todo) == 0 {
+		return nil
 	}
 	return read()
 }

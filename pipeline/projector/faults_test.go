@@ -52,6 +52,7 @@ func TestFaults(t *testing.T) {
 					} else {
 						url = sqldbtest.SQLite(t)
 					}
+					t.Parallel() // they wait for rebalances, most of the time
 					c.run(newRig(t, startNode(t), url, nil))
 				})
 			}

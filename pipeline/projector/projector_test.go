@@ -218,11 +218,6 @@ func (r *rig) table(db sqldb.DB, name string, columns ...string) string {
 	return out.String()
 }
 
-func (r *rig) tables(db sqldb.DB) string {
-	return r.table(db, "artist_followers", "artist_id", "followers", "followed_at", "last_follower") + "\n" +
-		r.table(db, "follows", "user_id", "artist_id", "since") + "\n" + r.table(db, "follows_by_day", "day", "artist_id", "followed")
-}
-
 // verify compares the rows with those of a projection that is made afresh, with no Kafka,
 // from what was sent, in its order; and each add counted once.
 func (r *rig) verify() {

@@ -24,6 +24,8 @@ const (
 	inboxRecords = 8192
 	inboxBytes   = 8 << 20
 	laneBytes    = 8 << 20
+	// applyWithin bounds a transaction: a server that says nothing is an outage.
+	applyWithin = time.Minute
 	// graceWithin bounds the transaction that a partition is in when it is taken away.
 	graceWithin = 5 * time.Second
 	// maxSeen bounds the entities whose last sequence number a partition remembers.
@@ -251,7 +253,7 @@ func streamOf(r *kgo.Record) string {
 // do carries out one action. A transaction that runs when the partition is taken away has
 // graceWithin to end.
 func (w *worker) do(ctx context.Context, a Action) {
-	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyWithin)
 	defer cancel()
 	finished := make(chan struct{})
 	defer close(finished)
