@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
+	"sync"
 	"time"
 
 	lattice "github.com/lattice-log/lattice"
@@ -113,12 +115,55 @@ func (s *Store) Append(id lattice.TopicID, n int32, acks int8, wait time.Duratio
 	}
 }
 
+// heard is how far the logs of other leaders go at least, by what this node was told:
+// their answers, and offsets that groups committed. It is a hint, and gone after a
+// restart.
+type heard struct {
+	mu   sync.Mutex
+	ends map[lattice.TopicPartition]int64
+}
+
+// HearEnd notes that the log of a partition, if another node leads it, goes to end.
+func (s *Store) HearEnd(tp lattice.TopicPartition, end int64) {
+	if p, _, err := s.Route(tp.Topic, tp.Partition); err != nil || p != nil || end <= 0 {
+		return
+	}
+	h := &s.heard
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ends == nil {
+		h.ends = map[lattice.TopicPartition]int64{}
+	}
+	h.ends[tp] = max(h.ends[tp], end)
+}
+
+// HeardEnd returns how far the log of a partition goes at least, 0 if nothing was heard.
+func (s *Store) HeardEnd(tp lattice.TopicPartition) int64 {
+	s.heard.mu.Lock()
+	defer s.heard.mu.Unlock()
+	return s.heard.ends[tp]
+}
+
+// forgetHeard forgets a topic that has gone.
+func (s *Store) forgetHeard(id lattice.TopicID) {
+	s.heard.mu.Lock()
+	defer s.heard.mu.Unlock()
+	maps.DeleteFunc(s.heard.ends, func(tp lattice.TopicPartition, _ int64) bool { return tp.Topic == id })
+}
+
 // AppendElsewhere appends to a partition of which Route has named another leader.
 func (s *Store) AppendElsewhere(leader lattice.NodeID, a RemoteAppend) {
 	e := s.elsewhere.Load()
 	if e == nil {
 		a.Done(partition.Result{Base: -1, AppendTime: -1, Start: -1}, ErrNotLeader)
 		return
+	}
+	done, tp := a.Done, a.Partition
+	a.Done = func(r partition.Result, err error) {
+		if err == nil {
+			s.HearEnd(tp, r.Base+1)
+		}
+		done(r, err)
 	}
 	(*e).Append(leader, a)
 }

@@ -128,6 +128,7 @@ type Store struct {
 	news      *news
 	elsewhere atomic.Pointer[Elsewhere]
 	watch     topicWatch
+	heard     heard
 
 	expiredMu sync.Mutex
 	onExpired []*func(m string, key []byte)

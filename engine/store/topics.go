@@ -267,6 +267,7 @@ func (s *Store) letGo(t *topic) error {
 	s.mu.Unlock()
 	s.groups.TopicDeleted(t.rec.ID)
 	s.shares.TopicDeleted(t.rec.ID)
+	s.forgetHeard(t.rec.ID)
 	return closeAll(t.parts)
 }
 

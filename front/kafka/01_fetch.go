@@ -243,8 +243,9 @@ func (p *fetchPart) read(s *Server, topic lattice.TopicID, budget int, first boo
 		slice.Release() // a batch that is larger than what is left: the next request begins with it
 	case lattice.KindOf(err) == lattice.NotYet:
 		// Not committed yet, or not here yet: clients would reset their position,
-		// in silence, if we called that out of range.
-		if p.bounds = p.log.Bounds(); p.offset <= p.bounds.End {
+		// in silence, if we called that out of range. Where another node leads, this
+		// one does not know what is: the leader may have it.
+		if p.bounds = p.log.Bounds(); p.offset <= p.bounds.End || !p.log.Leads() {
 			p.waitAt = p.bounds.Committed
 			return
 		}
@@ -286,6 +287,8 @@ func (p *fetchPart) diverged() bool {
 		p.err = fmt.Errorf("%w: %w", kerr.UnknownLeaderEpoch, err)
 	case epoch < 0:
 		p.err = fmt.Errorf("%w: epoch %d is not in the log", kerr.OffsetOutOfRange, p.lastEpoch)
+	case epoch == p.lastEpoch && !p.log.Leads() && end == p.log.Bounds().Committed:
+		return false // the epoch ends where this replica does: that it goes on elsewhere is no divergence
 	case epoch < p.lastEpoch || end < p.offset:
 		p.divEpoch, p.divEnd = epoch, end
 	default:

@@ -122,7 +122,10 @@ func (s *Server) allOffsets(offsets []group.CommittedOffset) []kmsg.OffsetFetchR
 	return topics
 }
 
+// committed is one offset as it is answered. Whoever gets it goes on there, also where
+// the records up to it are not here yet.
 func (s *Server) committed(o group.CommittedOffset) kmsg.OffsetFetchResponseGroupTopicPartition {
+	s.store.HearEnd(o.TopicPartition, o.Offset)
 	p := kmsg.NewOffsetFetchResponseGroupTopicPartition()
 	p.Partition, p.Offset, p.LeaderEpoch = o.Partition, o.Offset, o.LeaderEpoch
 	p.Metadata = &o.Metadata // null would be legal, but some clients do not take it

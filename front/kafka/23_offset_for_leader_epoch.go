@@ -33,7 +33,7 @@ func (c *conn) offsetForLeaderEpoch(_ *request, req *kmsg.OffsetForLeaderEpochRe
 				err = checkTerm(log, p.CurrentLeaderEpoch)
 			}
 			if err == nil {
-				res.LeaderEpoch, res.EndOffset, err = termEnd(log, p.LeaderEpoch)
+				res.LeaderEpoch, res.EndOffset, err = s.termEnd(log, p.LeaderEpoch)
 			}
 			res.ErrorCode = s.code(err)
 			out.Partitions = append(out.Partitions, res)
@@ -43,13 +43,19 @@ func (c *conn) offsetForLeaderEpoch(_ *request, req *kmsg.OffsetForLeaderEpochRe
 	return resp
 }
 
-func termEnd(log *partition.Partition, epoch int32) (int32, int64, error) {
+// termEnd is where the records of an epoch end. On a replica that has not all of them
+// it is at least where this node has heard that the leader's log goes: a client that
+// read on elsewhere would take less for truncation, and go back.
+func (s *Server) termEnd(log *partition.Partition, epoch int32) (int32, int64, error) {
 	if epoch < 0 {
 		return -1, -1, nil
 	}
 	term, end, err := log.TermEnd(epoch)
 	if err != nil {
 		return -1, -1, fmt.Errorf("%w: %w", kerr.UnknownLeaderEpoch, err)
+	}
+	if !log.Leads() && end == log.Bounds().Committed {
+		end = max(end, s.store.HeardEnd(log.ID()))
 	}
 	return term, end, nil
 }

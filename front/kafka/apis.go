@@ -50,7 +50,7 @@ func newAPITable() apiTable {
 			note: "No fetch sessions (session id 0), which clients take as 'send the whole list each time'."},
 		{key: 2, name: "ListOffsets", min: 1, max: 11, serve: cold((*conn).listOffsets)},
 		{key: 3, name: "Metadata", min: 0, max: 13, serve: cold((*conn).metadata),
-			note: "This node is the only broker, and leader of every partition: what another member leads is written by way of this node."},
+			note: "This node is the only broker, and leader of every partition: what another member leads is read from the replica here, and written by way of this node."},
 		{key: 8, name: "OffsetCommit", min: 2, max: 10, serve: (*conn).offsetCommit,
 			note: "The retention time of versions 2-4 is ignored; offsets.retention.minutes applies."},
 		{key: 9, name: "OffsetFetch", min: 1, max: 10, serve: cold((*conn).offsetFetch)},

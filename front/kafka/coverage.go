@@ -46,7 +46,10 @@ it is neither served nor advertised: a request for another API or version closes
   (at most 2 minutes; none given: 30 s), or a connection that broke meanwhile: REQUEST_TIMED_OUT, and the batch may be there. Clients retry both;
   a producer with idempotence, as most are unless told otherwise, leaves each record once and in order, also if it goes on at another node. With
   acks=0 the connection closes, as with any error. One batch of more than 32 MiB does not fit through: MESSAGE_TOO_LARGE.
-- Where the records of such a partition have not come yet, its leader epoch is -1, and whoever fetches gets NOT_LEADER_OR_FOLLOWER, which clients retry.
+- What is read of such a partition comes from the replica here. Its end is the high watermark, and leader epochs are the leader's terms. A fetch above
+  the end waits and is answered empty, neither OFFSET_OUT_OF_RANGE nor with a diverging epoch, since the leader may have what is not here yet; for the same
+  reason OffsetForLeaderEpoch tells the end that this node has heard of, by the leader's answers and by offsets that groups committed, where that is
+  further. So a client does not read its own write at once, but its fetch waits for it, and nobody is sent back who read on elsewhere.
 - Where a partition is led elsewhere, a transaction cannot have it: POLICY_VIOLATION from AddPartitionsToTxn, which ends the transaction and not the
   producer. Transactions of topics are to be run at the node that created them.
 - CreatePartitions, topic configs and the deletion of topics are state, and take effect at any node; a new partition takes records as soon as its leader has heard
