@@ -315,3 +315,80 @@ func TestAnswered(t *testing.T) {
 		t.Error("the start of the log is not told")
 	}
 }
+
+// TestReadElsewhere: what is written to a topic of one node, by way of either, is read
+// at the other; a group that works there commits, and the first node sees how far it is.
+func TestReadElsewhere(t *testing.T) {
+	c := newCouple(t)
+	c.topic("t", 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var want []string
+	producers := []*kgo.Client{client(t, c.a, kgo.DefaultProduceTopic("t")), client(t, c.b, kgo.DefaultProduceTopic("t"))}
+	for i := range 200 {
+		want = append(want, strconv.Itoa(i))
+		if err := producers[i%2].ProduceSync(ctx, kgo.StringRecord(want[i])).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := read(t, c.b, "t", len(want)); !slices.Equal(got, want) {
+		t.Errorf("the other node serves %d records, want %d in order", len(got), len(want))
+	}
+	member := func(n *Node) *kgo.Client {
+		return client(t, n, kgo.ConsumeTopics("t"), kgo.ConsumerGroup("g"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit())
+	}
+	poll := func(cl *kgo.Client, n int) (got []string) {
+		t.Helper()
+		for len(got) < n {
+			fetches := cl.PollRecords(ctx, n-len(got))
+			if err := fetches.Err(); err != nil {
+				t.Fatalf("after %d records: %v", len(got), err)
+			}
+			fetches.EachRecord(func(r *kgo.Record) { got = append(got, string(r.Value)) })
+			if err := cl.CommitUncommittedOffsets(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return got
+	}
+	at := member(c.b)
+	if got := poll(at, 120); !slices.Equal(got, want[:120]) {
+		t.Error("the group reads something else")
+	}
+	at.LeaveGroup()
+	offset := func(n *Node) int64 {
+		resp, err := groupOffset(ctx, client(t, n), "g", "t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	soon(t, "the group's offset on the first node", func() bool { return offset(c.a) == 120 })
+	// The group goes on at the first node.
+	if got := poll(member(c.a), 80); !slices.Equal(got, want[120:]) {
+		t.Errorf("it goes on with %v", got)
+	}
+}
+
+// groupOffset asks for the offset that a group committed of a topic's first partition.
+func groupOffset(ctx context.Context, cl *kgo.Client, group, topic string) (int64, error) {
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.Version, req.Group = 7, group
+	rt := kmsg.NewOffsetFetchRequestTopic()
+	rt.Topic, rt.Partitions = topic, []int32{0}
+	req.Topics = append(req.Topics, rt)
+	g := kmsg.NewOffsetFetchRequestGroup()
+	g.Group = group
+	gt := kmsg.NewOffsetFetchRequestGroupTopic()
+	gt.Topic, gt.Partitions = topic, []int32{0}
+	g.Topics = append(g.Topics, gt)
+	req.Groups = append(req.Groups, g)
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return -1, err
+	}
+	if len(resp.Groups) > 0 {
+		return resp.Groups[0].Topics[0].Partitions[0].Offset, nil
+	}
+	return resp.Topics[0].Partitions[0].Offset, nil
+}
