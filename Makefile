@@ -2,6 +2,8 @@
 # make test         sets up what the tests need, then runs them all
 # make deps         what the tests need: kcat, PostgreSQL, clients for Node, Java and Python, staticcheck
 # make histories    random histories of state and merging, HISTORIES (2000) a law, against their models
+# make sim          simulated meshes: SEEDS=100000 of them, or SEED=n with its transcript (docs/testing.md)
+# make sim-breaks   breaks the code on purpose, and shows which seed finds it
 # make check        what a change must pass: format, length, vet, staticcheck, tests
 # make race         the tests under the race detector
 # make race-node    clients and kill -9 rounds against a node with the race detector in it
@@ -37,7 +39,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TOOLS       := $(CURDIR)/bin/tools
 
-.PHONY: build deps test histories check race race-node crash soak fuzz rewrite gen bench bench-redis bench-short bench-go test-clients test-suites test-redis-suite nightly cover clean
+.PHONY: build deps test histories check sim sim-breaks race race-node crash soak fuzz rewrite gen bench bench-redis bench-short bench-go test-clients test-suites test-redis-suite nightly cover clean
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/lattice ./cmd/lattice
@@ -58,6 +60,17 @@ test: build
 # Laws over histories of several authors, and meshes of several nodes: the more, the rarer the case that is found.
 histories:
 	$(GO) test -count=1 -run 'Converge|Join|Fix|Laws|Order|Lattice|Lost|Upset' -timeout 0 ./core/fold ./core/state ./core/merge ./mesh/reconcile -rapid.checks=$(HISTORIES)
+
+# SEED=n runs one seed and prints all that happens in it.
+sim:
+ifdef SEED
+	$(GO) test -count=1 -timeout 0 -v -run 'TestSeeds$$' ./sim -sim.seed=$(SEED)
+else
+	$(GO) test -count=1 -timeout 0 -run 'TestSeeds$$' ./sim -sim.seeds=$(or $(SEEDS),1000) -sim.from=$(or $(FROM),0)
+endif
+
+sim-breaks:
+	scripts/sim-breaks.sh $(or $(SEEDS),200)
 
 check: $(TOOLS)/staticcheck
 	scripts/check.sh $(TOOLS)/staticcheck
@@ -115,6 +128,7 @@ test-redis-suite: build
 nightly: check race race-node test-clients
 	$(MAKE) crash ROUNDS=200
 	$(MAKE) histories HISTORIES=100000
+	$(MAKE) sim SEEDS=100000 FROM=$$(date +%s)
 	$(MAKE) soak
 	$(MAKE) fuzz FUZZTIME=5m
 	$(GO) run $(GOVULNCHECK) ./...

@@ -10,7 +10,6 @@ import (
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/clock"
 	"github.com/lattice-log/lattice/core/fold"
-	"github.com/lattice-log/lattice/core/roster"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/engine/authorlog"
 	"github.com/lattice-log/lattice/engine/signedlog"
@@ -160,14 +159,8 @@ func (db *DB) openGroup() error {
 	if db.building != nil {
 		return nil
 	}
-	if f := db.machine.ForkOf(db.own.Author); f.Seq > 0 {
-		return lattice.E(lattice.Diverged, fmt.Errorf("this node's key signed two entries for one place (%s), so nothing that it writes counts any more: make a new identity and have it admitted", f))
-	}
-	switch r := db.machine.Roster().Member(db.own.Author); {
-	case r == roster.None:
-		return lattice.E(lattice.Denied, errors.New("this node is no member of the store, as far as is known here, and needs to be a writer: an admin can grant it, and what was granted arrives with the first sync"))
-	case r < roster.Writer:
-		return lattice.E(lattice.Denied, fmt.Errorf("this node is a %s of the store, and needs to be a writer: an admin can grant it", r))
+	if err := db.mayWrite(); err != nil {
+		return err
 	}
 	t, err := db.o.Stamp()
 	if err != nil {
@@ -180,6 +173,9 @@ func (db *DB) openGroup() error {
 		return lattice.E(lattice.Internal, fmt.Errorf("time of an entry: %d is not after %d", t, db.lastTime))
 	}
 	var parents []sigchain.Ref
+	if db.nextSeq == 0 {
+		db.findBefore() // it may have come since the start
+	}
 	if db.unnamed {
 		if parents = db.machine.Parents(db.own, db.before); len(parents) > maxParents {
 			return lattice.E(lattice.TooLarge, fmt.Errorf("%d writers have to be named as parents, which do not fit an entry", len(parents)))
@@ -375,6 +371,7 @@ func (db *DB) enter(g *group) error {
 	if err := db.applyAll(eff, g.entry.ID); err != nil {
 		return err
 	}
+	db.o.Observe(db.lastTime) // entries of others may have waited for this one
 	db.tellOwn(eff.Fold, g)
 	return nil
 }

@@ -106,7 +106,8 @@ type Member struct {
 // people are who may be here, as the fold has it. It is replaced, never changed, and
 // read without a lock: also while the state is made again.
 type people struct {
-	all map[lattice.AuthorID]Member // the creator, and all who were ever granted something
+	all  map[lattice.AuthorID]Member // the creator, and all who were ever granted something
+	gone error                       // this node was removed
 }
 
 // Admits reports whether entries of an author may be here: nil, or an error that
@@ -152,6 +153,12 @@ func (db *DB) meet() {
 			add(m.Author)
 		}
 	}
+	if p.all[db.own.Author].Role == roster.None {
+		for at := range r.Removals(db.own.Author) {
+			p.gone = ErrRemovedBy(at.Author)
+			break
+		}
+	}
 	db.people.Store(p)
 	db.met = false
 	db.followers.roster.Store(true)
@@ -167,8 +174,8 @@ func (db *DB) greet() {
 // enrols reports whether entries say something of who may be here.
 func enrols(all []fold.Folded) bool {
 	for _, f := range all {
-		for i, op := range f.Ops {
-			if op == nil && roster.IsOp(f.Entry.Ops[i].Kind) {
+		for _, op := range f.Entry.Ops { // also of void ones: whom they name may be here on every node, or on none
+			if roster.IsOp(op.Kind) {
 				return true
 			}
 		}

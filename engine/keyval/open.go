@@ -314,16 +314,24 @@ func (db *DB) find() error {
 	if l := db.logs.get(db.own); l != nil {
 		_, db.nextSeq = l.Bounds()
 	}
+	db.findBefore()
 	for c := range db.machine.Chains {
-		if w := c.Writer; w.Author == db.own.Author && w != db.own && w.Incarnation > db.before.Incarnation {
-			db.before = c.Tip
-		}
 		if !clock.Held(clock.Timestamp(c.Time), now, drift) {
 			db.lastTime = max(db.lastTime, c.Time)
 		}
 	}
 	db.o.Observe(db.lastTime)
 	return nil
+}
+
+// findBefore finds what this incarnation's first entry follows. db.mu is held, or nobody
+// else is there yet.
+func (db *DB) findBefore() {
+	for c := range db.machine.Chains {
+		if w := c.Writer; w.Author == db.own.Author && w.Incarnation < db.own.Incarnation && w.Incarnation > db.before.Incarnation {
+			db.before = c.Tip
+		}
+	}
 }
 
 // restoreFold makes the machine that decides what is folded, as the fold database

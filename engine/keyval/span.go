@@ -329,6 +329,7 @@ func (db *DB) foldFork(e sigchain.Signed) error {
 		if _, err = db.offer(e); err != nil && !errors.Is(err, fold.ErrFull) {
 			return db.breaks(err)
 		}
+		db.met = true // its author is shown as one that forked
 		err = db.folded()
 	}
 	if err != nil {

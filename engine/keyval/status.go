@@ -23,6 +23,7 @@ type Status struct {
 	Equivocations int
 	Failed        string   // why nothing can be written; empty: it can
 	Damaged       []string // logs that need repair, with the reason
+	Dismissed     string   // that this node was removed, and by whom; empty: it was not, as far as is known
 }
 
 // Tip is how far a writer's log is.
@@ -53,6 +54,9 @@ func (db *DB) Status() Status {
 	if err := db.writable(); err != nil {
 		s.Failed = err.Error()
 	}
+	if err := db.gone(); err != nil {
+		s.Dismissed = err.Error()
+	}
 	waits, held := db.machine.Count()
 	s.Held = held
 	forked := map[[32]byte]bool{}
@@ -77,7 +81,7 @@ func (db *DB) Status() Status {
 
 // Role returns what this node may do in the store, as far as is folded here.
 func (db *DB) Role() roster.Role {
-	db.mu.RLock()
-	defer db.mu.RUnlock()
+	db.mu.Lock() // the roster remembers what it concludes
+	defer db.mu.Unlock()
 	return db.machine.Roster().Member(db.own.Author)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/grant"
 	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/storage/kv"
 )
@@ -43,6 +44,18 @@ func (m *partitionMeta) Grants() ([][]byte, error) { return m.all(m.key(keyGrant
 
 func (m *partitionMeta) PutGrant(term int32, signed []byte) error {
 	return m.set(binary.BigEndian.AppendUint32(m.key(keyGrant), uint32(term)), signed)
+}
+
+// greatestLed returns the greatest incarnation that has begun a term of a partition. What
+// cannot be read is for whoever opens that partition.
+func (l *local) greatestLed() (most uint64, err error) {
+	err = l.db.Iterate([]byte{keyGrant}, func(_, v []byte) error {
+		if g, err := grant.Parse(v); err == nil {
+			most = max(most, g.Incarnation)
+		}
+		return nil
+	})
+	return most, err
 }
 
 func (m *partitionMeta) Snapshot() ([]byte, error) { return m.get(m.key(keySnapshot)) }

@@ -328,10 +328,11 @@ func (s *Store) loadEntries(records *local) error {
 		return err
 	}
 	before, err := s.greatestIncarnation(me)
-	if err != nil {
+	led, lerr := records.greatestLed() // a start may have written records, and no entry
+	if err = errors.Join(err, lerr); err != nil {
 		return err
 	}
-	inc, err := newIncarnation(s.cfg.Clock, s.cfg.Rand, max(before, chain.Tip.Incarnation))
+	inc, err := newIncarnation(s.cfg.Clock, s.cfg.Rand, max(before, led, chain.Tip.Incarnation))
 	s.info.Incarnation, s.info.KafkaNodeID = inc, s.cfg.KafkaNodeID
 	if s.info.KafkaNodeID <= 0 {
 		s.info.KafkaNodeID = kafkaNodeID(me)

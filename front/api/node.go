@@ -115,6 +115,9 @@ func stateStatus(ctx context.Context, db *keyval.DB, m *pb.StoreStatus) error {
 	if st.Failed != "" {
 		m.StateFailed = append(m.StateFailed, st.Failed)
 	}
+	if st.Dismissed != "" {
+		m.StateFailed = append(m.StateFailed, st.Dismissed)
+	}
 	soon, cancel := context.WithTimeout(ctx, rootWait)
 	defer cancel()
 	root, err := db.RootSoon(soon)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,7 +127,7 @@ func (a peerService) Peers(_ context.Context, r *pb.PeerServicePeersRequest) (*p
 		roles[m.Node] = m.Role
 	}
 	peers := a.peersOf(s)
-	res.Refused, res.Problem = peers.Refused, peers.Problem
+	res.Refused, res.Problem = peers.Refused, cmp.Or(s.State().Status().Dismissed, peers.Problem)
 	for _, p := range peers.All {
 		m := &pb.Peer{
 			Node: p.Node.String(), Role: roles[p.Node].String(), Reachable: p.Reachable, Since: stamp(p.Since), BytesIn: p.BytesIn, BytesOut: p.BytesOut,

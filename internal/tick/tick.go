@@ -38,6 +38,7 @@ type Manual struct {
 	now    time.Time
 	seq    int
 	timers map[int]timer
+	after  func()
 }
 
 type timer struct {
@@ -73,6 +74,14 @@ func (m *Manual) AfterFunc(d time.Duration, f func()) func() bool {
 	}
 }
 
+// AfterEach has f be called after each callback, with the clock standing at that
+// callback's time: so that what the callback began can end before time goes on.
+func (m *Manual) AfterEach(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.after = f
+}
+
 // Advance moves the clock by d and runs each callback that falls due, with the
 // clock standing at that callback's time.
 func (m *Manual) Advance(d time.Duration) {
@@ -100,8 +109,12 @@ func (m *Manual) Advance(d time.Duration) {
 		if next.due.After(m.now) {
 			m.now = next.due
 		}
+		after := m.after
 		m.mu.Unlock()
 		next.f()
+		if after != nil {
+			after()
+		}
 		m.mu.Lock()
 	}
 	m.now = end

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"errors"
+	"hash/fnv"
 	"io"
 	"maps"
 	"math/rand/v2"
@@ -84,26 +85,42 @@ func apply(m map[string]*node, op nameOp) {
 
 // CrashClone returns the file system as a power cut at this moment could leave
 // it. Each page and each name change that no sync covered survives with the
-// given probability in percent; rng may be nil when percent is 0 or 100.
+// given probability in percent; rng may be nil when percent is 0 or 100. What
+// survives of a file or directory follows from one number of rng and its path, so
+// that it does not depend on what other files hold.
 func (m *Mem) CrashClone(percent int, rng *rand.Rand) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	keep := func() bool {
-		switch percent {
-		case 0:
-			return false
-		case 100:
-			return true
-		}
-		return rng.IntN(100) < percent
+	c := cut{percent: percent}
+	if percent > 0 && percent < 100 {
+		c.seed = rng.Uint64()
 	}
-	c := NewMem()
-	c.root = m.root.crash(keep)
-	c.ticks = m.ticks
-	return c
+	clone := NewMem()
+	clone.root = m.root.crash("/", c)
+	clone.ticks = m.ticks
+	return clone
 }
 
-func (d *node) crash(keep func() bool) *node {
+// cut is a power cut: how much survives it, and what chance depends on.
+type cut struct {
+	percent int
+	seed    uint64
+}
+
+// of returns what decides of each part of a file or directory whether it survives.
+func (c cut) of(path string) (keep func() bool) {
+	switch c.percent {
+	case 0, 100:
+		return func() bool { return c.percent == 100 }
+	}
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, path)
+	rng := rand.New(rand.NewPCG(c.seed, h.Sum64()))
+	return func() bool { return rng.IntN(100) < c.percent }
+}
+
+func (d *node) crash(name string, cut cut) *node {
+	keep := cut.of(name)
 	if !d.dir {
 		return d.crashFile(keep)
 	}
@@ -114,8 +131,8 @@ func (d *node) crash(keep func() bool) *node {
 		}
 	}
 	c := newDir()
-	for _, name := range slices.Sorted(maps.Keys(left)) { // sorted: rng draws must not depend on map order
-		c.children[name] = left[name].crash(keep)
+	for child, n := range left {
+		c.children[child] = n.crash(path.Join(name, child), cut)
 	}
 	c.durable = maps.Clone(c.children)
 	return c

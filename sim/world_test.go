@@ -1,0 +1,256 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing/synctest"
+	"time"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/identity"
+	"github.com/lattice-log/lattice/core/sigchain"
+)
+
+// epoch is when every run begins.
+var epoch = time.UnixMilli(1_767_225_600_000)
+
+// profile is what may happen in a run. It is drawn from the seed.
+type profile struct {
+	nodes   int
+	liar    bool // the last node lies
+	forks   bool // an author without a node signs two histories
+	removes bool // members are removed
+	prunes  bool // not together with removes: a cut below what was pruned counts as the design says, which the check does not follow
+	clocks  bool // clocks are wrong
+	losses  bool // disks are emptied, or put back from a backup
+	errors  bool // disks fail
+	steps   int
+}
+
+func (p profile) String() string {
+	var on []string
+	for _, x := range []struct {
+		on   bool
+		name string
+	}{{p.liar, "liar"}, {p.forks, "forks"}, {p.removes, "removals"}, {p.prunes, "pruning"}, {p.clocks, "wrong clocks"}, {p.losses, "lost disks"}, {p.errors, "disk errors"}} {
+		if x.on {
+			on = append(on, x.name)
+		}
+	}
+	return fmt.Sprintf("%d nodes, %d steps: %s", p.nodes, p.steps, strings.Join(on, ", "))
+}
+
+func drawProfile(r *rand.Rand) profile {
+	chance := func(n int) bool { return r.IntN(n) == 0 }
+	p := profile{nodes: 2 + r.IntN(4), steps: 60 + r.IntN(140), liar: chance(3), forks: chance(3), removes: chance(2), clocks: chance(3), losses: chance(3), errors: chance(2)}
+	p.prunes = !p.removes && chance(2)
+	p.liar = p.liar && p.nodes > 2
+	return p
+}
+
+// world is the nodes of a run, the network between them, and what clients were told.
+type world struct {
+	profile
+	seed    uint64
+	rng     *rand.Rand
+	now     int64 // of the network, ms
+	all     []*node
+	genesis sigchain.Signed
+	blocked map[[2]int]bool // nothing goes from the first to the second
+	slow    map[[2]int]int64
+	writes  []*write
+	records map[place]produced
+	adds    []*write // to the counter
+	eve     *author
+	trace   strings.Builder
+	seen    map[string]int // how often what happened
+}
+
+// failure is a property that does not hold.
+type failure struct{ property, text string }
+
+func newWorld(seed uint64) *world {
+	r := rand.New(rand.NewPCG(seed, 0x1a771ce))
+	w := &world{
+		profile: drawProfile(r), seed: seed, rng: r, now: epoch.UnixMilli(), blocked: map[[2]int]bool{}, slow: map[[2]int]int64{},
+		records: map[place]produced{}, seen: map[string]int{},
+	}
+	w.say("seed %d: %s", seed, w.profile)
+	for i := range w.nodes {
+		w.all = append(w.all, newNode(w, i))
+	}
+	w.all[w.nodes-1].lies = w.liar
+	return w
+}
+
+// keyOf returns the key of a name, the same in each run.
+func (w *world) keyOf(name string) identity.Key {
+	var seed [32]byte
+	copy(seed[:], fmt.Sprintf("%s/%d", name, w.seed))
+	return identity.FromSeed(seed)
+}
+
+func (w *world) say(format string, args ...any) {
+	fmt.Fprintf(&w.trace, "%8d ", w.now-epoch.UnixMilli())
+	fmt.Fprintf(&w.trace, format, args...)
+	w.trace.WriteByte('\n')
+}
+
+// did counts that something happened, for the run's summary.
+func (w *world) did(what string) { w.seen[what]++ }
+
+func (w *world) fail(property, format string, args ...any) {
+	f := failure{property, fmt.Sprintf(format, args...)}
+	w.say("FAILED %s: %s", f.property, f.text)
+	panic(f)
+}
+
+// must ends the run when something fails that nothing was done to.
+func (w *world) must(err error) {
+	if err != nil {
+		w.fail("works", "%v", err)
+	}
+}
+
+// quiet waits until no goroutine of any node has anything to do.
+func (w *world) quiet() { synctest.Wait() }
+
+// pass lets time go by, for the network and on all clocks.
+func (w *world) pass(ms int64) {
+	w.now += ms
+	for _, n := range w.all {
+		n.clock.Advance(time.Duration(ms) * time.Millisecond)
+		w.quiet()
+	}
+	for _, n := range w.all {
+		if n.up() {
+			n.do(n.replica.Tick(w.now))
+		}
+	}
+}
+
+// pick draws a node that runs, and whether there is one.
+func (w *world) pick(also func(*node) bool) (*node, bool) {
+	var can []*node
+	for _, n := range w.all {
+		if n.up() && (also == nil || also(n)) {
+			can = append(can, n)
+		}
+	}
+	if len(can) == 0 {
+		return nil, false
+	}
+	return can[w.rng.IntN(len(can))], true
+}
+
+func (w *world) byID(id lattice.NodeID) *node {
+	for _, n := range w.all {
+		if n.id == id {
+			return n
+		}
+	}
+	return nil
+}
+
+// name says who an author is.
+func (w *world) name(a lattice.AuthorID) string {
+	if n := w.byID(a); n != nil {
+		return n.name
+	}
+	if w.eve != nil && w.eve.id == a {
+		return "eve"
+	}
+	return a.Short()
+}
+
+// message is on its way.
+type message struct {
+	due   int64
+	bytes []byte
+}
+
+// connect begins a session of two nodes, if both want it and messages go both ways.
+func (w *world) connect(a, b *node) bool {
+	if a == b || !a.up() || !b.up() || a.linked[b.i] || w.blocked[[2]int{a.i, b.i}] || w.blocked[[2]int{b.i, a.i}] || !a.admits(b) || !b.admits(a) {
+		return false
+	}
+	w.say("%s and %s are connected", a.name, b.name)
+	a.linked[b.i], b.linked[a.i] = true, true
+	a.inbox[b.i], b.inbox[a.i] = nil, nil
+	if a.do(a.replica.Connect(b.id, w.now)); !a.linked[b.i] {
+		return false // it is kept off
+	}
+	b.do(b.replica.Connect(a.id, w.now))
+	return true
+}
+
+// cut ends the session of two nodes, with what is under way.
+func (w *world) cut(a, b *node, why string) {
+	if !a.linked[b.i] {
+		return
+	}
+	w.say("%s and %s are cut, with %d messages under way: %s", a.name, b.name, len(a.inbox[b.i])+len(b.inbox[a.i]), why)
+	a.linked[b.i], b.linked[a.i] = false, false
+	a.inbox[b.i], b.inbox[a.i] = nil, nil
+	for _, x := range [2][2]*node{{a, b}, {b, a}} {
+		if x[0].up() {
+			x[0].do(x[0].replica.Disconnect(x[1].id, w.now))
+		}
+	}
+}
+
+// event does one thing that is waiting to be done; false: nothing is.
+func (w *world) event() bool {
+	type choice struct {
+		n    *node
+		what int // -1 store, -2 read, else from whom a message is
+	}
+	var can []choice
+	for _, n := range w.all {
+		if !n.up() {
+			continue
+		}
+		if n.powerless() || n.hear() {
+			return true
+		}
+		if n.again {
+			n.halt(false)
+			n.open()
+			return true
+		}
+		if len(n.keeps) > 0 {
+			can = append(can, choice{n, -1})
+		}
+		if len(n.reads) > 0 {
+			can = append(can, choice{n, -2})
+		}
+		for j, q := range n.inbox {
+			if len(q) > 0 && q[0].due <= w.now && !w.blocked[[2]int{j, n.i}] {
+				can = append(can, choice{n, j})
+			}
+		}
+	}
+	if len(can) == 0 {
+		return false
+	}
+	switch c := can[w.rng.IntN(len(can))]; c.what {
+	case -1:
+		c.n.keep()
+	case -2:
+		c.n.load()
+	default:
+		c.n.deliver(w.all[c.what])
+	}
+	return true
+}
+
+// drain does all that is waiting.
+func (w *world) drain() {
+	for range 200_000 {
+		if !w.event() {
+			return
+		}
+	}
+	w.fail("ends", "messages go to and fro for ever")
+}
