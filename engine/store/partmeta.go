@@ -46,11 +46,11 @@ func (m *partitionMeta) PutGrant(term int32, signed []byte) error {
 	return m.set(binary.BigEndian.AppendUint32(m.key(keyGrant), uint32(term)), signed)
 }
 
-// greatestLed returns the greatest incarnation that has begun a term of a partition. What
-// cannot be read is for whoever opens that partition.
-func (l *local) greatestLed() (most uint64, err error) {
+// greatestLed returns the greatest incarnation in which a node has begun a term of a
+// partition. What cannot be read is for whoever opens that partition.
+func (l *local) greatestLed(by lattice.NodeID) (most uint64, err error) {
 	err = l.db.Iterate([]byte{keyGrant}, func(_, v []byte) error {
-		if g, err := grant.Parse(v); err == nil {
+		if g, err := grant.Parse(v); err == nil && g.Leader == by {
 			most = max(most, g.Incarnation)
 		}
 		return nil

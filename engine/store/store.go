@@ -328,7 +328,7 @@ func (s *Store) loadEntries(records *local) error {
 		return err
 	}
 	before, err := s.greatestIncarnation(me)
-	led, lerr := records.greatestLed() // a start may have written records, and no entry
+	led, lerr := records.greatestLed(me) // a start may have written records, and no entry
 	if err = errors.Join(err, lerr); err != nil {
 		return err
 	}
