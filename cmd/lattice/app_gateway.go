@@ -134,7 +134,7 @@ func (a *app) serveGateway(ctx context.Context, application *spec.App, g *gatewa
 	}
 	mux := http.NewServeMux()
 	live := g.Handler()
-	for _, path := range []string{"/ws", "/v1/", "/healthz", "/readyz"} {
+	for _, path := range []string{"GET /ws", "GET /v1/events", "GET /healthz", "GET /readyz"} {
 		mux.Handle(path, live)
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
