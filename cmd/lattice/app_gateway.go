@@ -95,10 +95,8 @@ func (a *app) appGateway(ctx context.Context, dir string, f gatewayFlags) error 
 		go keys.Run(ctx)
 		o.Verify = keys.Verify
 	}
-	if len(f.kafka.Bootstrap) == 0 {
-		if err := a.ownKafka(&f.kafka); err != nil {
-			return err
-		}
+	if err := a.ownKafka(&f.kafka); err != nil {
+		return err
 	}
 	if o.Kafka, err = f.kafka.Options(); err != nil {
 		return cli.Usage(err)

@@ -42,10 +42,8 @@ func (a *app) appLag(ctx context.Context, dir string, f lagFlags) error {
 	if err != nil {
 		return err
 	}
-	if len(f.kafka.Bootstrap) == 0 {
-		if err := a.ownKafka(&f.kafka); err != nil {
-			return err
-		}
+	if err := a.ownKafka(&f.kafka); err != nil {
+		return err
 	}
 	reach, err := f.kafka.Options()
 	if err != nil {

@@ -100,10 +100,8 @@ func (a *app) appProjector(ctx context.Context, dir string, f projectorFlags) er
 	if err != nil {
 		return err
 	}
-	if len(f.kafka.Bootstrap) == 0 {
-		if err := a.ownKafka(&f.kafka); err != nil {
-			return err
-		}
+	if err := a.ownKafka(&f.kafka); err != nil {
+		return err
 	}
 	reach, err := f.kafka.Options()
 	if err != nil {

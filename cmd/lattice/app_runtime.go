@@ -101,10 +101,8 @@ func (a *app) appRuntime(ctx context.Context, dir string, f runtimeFlags) error 
 	if err != nil {
 		return err
 	}
-	if len(f.kafka.Bootstrap) == 0 {
-		if err := a.ownKafka(&f.kafka); err != nil {
-			return err
-		}
+	if err := a.ownKafka(&f.kafka); err != nil {
+		return err
 	}
 	reach, err := f.kafka.Options()
 	if err != nil {
@@ -194,8 +192,11 @@ func (a *app) runtimeReady(application *spec.App, f runtimeFlags, address string
 	})
 }
 
-// ownKafka takes the running node's address.
+// ownKafka takes the running node's address, unless one was named.
 func (a *app) ownKafka(c *kafka.Config) error {
+	if len(c.Bootstrap) > 0 {
+		return nil
+	}
 	dir, err := a.dataDir()
 	if err != nil {
 		return err
