@@ -165,6 +165,14 @@ func idle(fs disk.FS, path string) bool {
 // every makes TestEveryByteCounts flip each byte, not every so many.
 var every = flag.Bool("every", false, "flip every single byte")
 
+// places is in how many places of a file something is tried: of n, a quarter in short tests.
+func places(n int) int {
+	if testing.Short() {
+		return n / 4
+	}
+	return n
+}
+
 // TestEveryByteCounts flips bytes of each file: the check finds every one, unless
 // it lies in a file of the ordered store that goes on saying the same.
 func TestEveryByteCounts(t *testing.T) {
@@ -173,7 +181,7 @@ func TestEveryByteCounts(t *testing.T) {
 		if strings.Contains(path, "/recycle-") || strings.HasSuffix(path, ".hint") || strings.Contains(path, "/state/") {
 			continue
 		}
-		cat, want, step := catalogueOf(path), "", max(1, len(b)/61)
+		cat, want, step := catalogueOf(path), "", max(1, len(b)/places(61))
 		if *every {
 			step = 1
 		}
@@ -215,7 +223,7 @@ func TestEveryTruncationCounts(t *testing.T) {
 				t.Errorf("%s: %s, nothing found", path, what)
 			}
 		}
-		for at := 0; at < len(b); at += max(1, len(b)/13) {
+		for at := 0; at < len(b); at += max(1, len(b)/places(13)) {
 			put(t, fs, path, b[:at])
 			look(fmt.Sprintf("cut from %d to %d bytes", len(b), at))
 		}
