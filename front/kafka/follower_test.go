@@ -140,7 +140,6 @@ func TestCommittedElsewhere(t *testing.T) {
 	if got := ask[*kmsg.OffsetCommitResponse](ca, commit).Topics[0].Partitions[0]; got.ErrorCode != 0 {
 		t.Fatalf("commit: %+v", got)
 	}
-	p.meet()
 	fetched := func(c *client) kmsg.OffsetFetchResponseTopicPartition {
 		req := newReq[*kmsg.OffsetFetchRequest](7)
 		req.Group = "g"
@@ -149,7 +148,7 @@ func TestCommittedElsewhere(t *testing.T) {
 		req.Topics = append(req.Topics, ft)
 		return ask[*kmsg.OffsetFetchResponse](c, req).Topics[0].Partitions[0]
 	}
-	until(t, "the group's offset on the other node", func() bool { return fetched(cb).Offset == 4 })
+	until(t, "the group's offset on the other node", func() bool { p.meet(); return fetched(cb).Offset == 4 })
 	req := newReq[*kmsg.OffsetForLeaderEpochRequest](4)
 	et, ep := kmsg.NewOffsetForLeaderEpochRequestTopic(), kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
 	et.Topic, ep.LeaderEpoch, ep.CurrentLeaderEpoch = "t", term, term

@@ -179,8 +179,11 @@ func (p *pair) meet() {
 func (p *pair) topic(name string, partitions int32, configs ...string) store.Topic {
 	p.a.t.Helper()
 	topic := p.a.topic(name, partitions, configs...)
-	p.meet()
-	until(p.a.t, "the topic on the other node", func() bool { _, ok := p.b.store.TopicByID(topic.ID); return ok })
+	until(p.a.t, "the topic on the other node", func() bool {
+		p.meet()
+		_, ok := p.b.store.TopicByID(topic.ID)
+		return ok
+	})
 	return topic
 }
 
