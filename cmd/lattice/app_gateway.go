@@ -7,9 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -71,14 +69,9 @@ Any number of gateways can run: each reads all patches. On SIGTERM clients are s
 }
 
 func (a *app) appGateway(ctx context.Context, dir string, f gatewayFlags) error {
-	root, err := os.OpenRoot(dir)
+	application, err := loadApp(dir)
 	if err != nil {
-		return cli.Hint(fmt.Errorf("open the application: %w", err), "DIR is the directory that holds app.causet or app.yaml")
-	}
-	defer root.Close()
-	application, err := spec.Load(root.FS())
-	if err != nil {
-		return cli.Hint(fmt.Errorf("read the application: %w", err), "lattice app check %s", dir)
+		return err
 	}
 	if err := f.closedDoor(); err != nil {
 		return err
@@ -102,14 +95,9 @@ func (a *app) appGateway(ctx context.Context, dir string, f gatewayFlags) error 
 		return cli.Usage(err)
 	}
 	if f.projections == "" {
-		data, err := a.dataDir()
-		if err != nil {
+		if f.projections, err = a.ownDatabase(application.Name, "projections"); err != nil {
 			return err
 		}
-		if err := os.MkdirAll(filepath.Join(data, "apps"), 0o700); err != nil {
-			return fmt.Errorf("make the projections' directory: %w", err)
-		}
-		f.projections = "sqlite:" + filepath.Join(data, "apps", application.Name+".projections.db")
 	}
 	db, err := sqldb.Open(ctx, f.projections, sqldb.Options{})
 	if err != nil {
@@ -121,11 +109,16 @@ func (a *app) appGateway(ctx context.Context, dir string, f gatewayFlags) error 
 	if err != nil {
 		return err
 	}
-	return a.serveGateway(ctx, application, g, f, root)
+	return a.serveGateway(ctx, application, g, f, dir)
 }
 
 // serveGateway runs the gateway until the context ends, and then sends its clients away.
-func (a *app) serveGateway(ctx context.Context, application *spec.App, g *gateway.Gateway, f gatewayFlags, root *os.Root) error {
+func (a *app) serveGateway(ctx context.Context, application *spec.App, g *gateway.Gateway, f gatewayFlags, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	metrics := prometheus.NewRegistry()
 	if err := metrics.Register(g.Collector()); err != nil {
 		return err
@@ -185,14 +178,10 @@ func (a *app) gatewayReady(application *spec.App, f gatewayFlags, address string
 
 // closedDoor refuses an open one.
 func (f gatewayFlags) closedDoor() error {
-	host, _, err := net.SplitHostPort(f.http)
-	if err != nil {
-		return cli.Usagef("--http %q: want HOST:PORT", f.http)
-	}
-	ip, err := netip.ParseAddr(host)
-	if local := host == "localhost" || err == nil && ip.IsLoopback(); !local && f.keys == "" && !f.insecure {
-		return cli.Hint(fmt.Errorf("--http %s is open to others, and there are no keys of tokens", f.http),
+	open, err := openAddress(f.http)
+	if err == nil && open && f.keys == "" && !f.insecure {
+		err = cli.Hint(fmt.Errorf("--http %s is open to others, and there are no keys of tokens", f.http),
 			"name them: --token-keys FILE; or listen on 127.0.0.1; or say --insecure")
 	}
-	return nil
+	return err
 }

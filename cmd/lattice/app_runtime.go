@@ -242,16 +242,25 @@ func servingTokens(file, address string, insecure bool) ([]string, error) {
 			return nil, fmt.Errorf("read the tokens: %s holds none", file)
 		}
 	}
-	host, _, err := net.SplitHostPort(address)
+	open, err := openAddress(address)
 	if err != nil {
-		return nil, cli.Usagef("--http %q: want HOST:PORT", address)
+		return nil, err
 	}
-	ip, err := netip.ParseAddr(host)
-	if local := host == "localhost" || err == nil && ip.IsLoopback(); !local && len(tokens) == 0 && !insecure {
+	if open && len(tokens) == 0 && !insecure {
 		return nil, cli.Hint(fmt.Errorf("--http %s is open to others, and there are no tokens", address),
 			"name them: --tokens-file FILE; or listen on 127.0.0.1; or say --insecure")
 	}
 	return tokens, nil
+}
+
+// openAddress reports whether who is not on this machine could reach an address of --http.
+func openAddress(address string) (bool, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false, cli.Usagef("--http %q: want HOST:PORT", address)
+	}
+	ip, err := netip.ParseAddr(host)
+	return host != "localhost" && (err != nil || !ip.IsLoopback()), nil
 }
 
 // bearer lets requests pass that bring one of the tokens; with no tokens, all.

@@ -2,14 +2,13 @@ package gateway
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strings"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/pipeline/gateway/flow"
+	"github.com/lattice-log/lattice/pipeline/projection"
 	"github.com/lattice-log/lattice/pipeline/spec"
 	"github.com/lattice-log/lattice/pipeline/sqldb"
 )
@@ -61,20 +60,8 @@ func (r SQLRows) Snapshot(ctx context.Context, s flow.Selector, each func([]flow
 }
 
 func (r SQLRows) statement(p *spec.Projection, s flow.Selector) (string, []any, error) {
-	d := r.DB.Dialect()
-	var columns []string
-	for _, c := range p.Columns {
-		name := sqldb.Quote(c.Name)
-		if d == sqldb.Postgres {
-			switch c.Type {
-			case spec.JSON, spec.UUID, spec.Timestamp, spec.Decimal: // the driver has types of its own for these
-				name += "::text"
-			}
-		}
-		columns = append(columns, name)
-	}
-	cursor := sqldb.Quote(cursorColumn(p.Name))
-	statement := "SELECT " + cursor + ", " + strings.Join(columns, ", ") + " FROM " + d.Table(s.Tenant, p.Table) + " WHERE " + cursor + " > 0"
+	d, cursor := r.DB.Dialect(), sqldb.Quote(projection.CursorColumn(p.Name))
+	statement := "SELECT " + cursor + ", " + strings.Join(projection.Columns(d, p), ", ") + " FROM " + d.Table(s.Tenant, p.Table) + " WHERE " + cursor + " > 0"
 	if s.Entity == "" {
 		return statement, nil, nil
 	}
@@ -88,17 +75,6 @@ func (r SQLRows) statement(p *spec.Projection, s flow.Selector) (string, []any, 
 		return "", nil, lattice.E(lattice.Invalid, err)
 	}
 	return statement + " AND " + sqldb.Quote(name) + " = $1", []any{col.Argument(v)}, nil
-}
-
-// cursorColumn is the projector's name for the column of a row's cursor: names longer than
-// PostgreSQL's have a hash instead.
-func cursorColumn(projection string) string {
-	const prefix, most = "cursor:", 63
-	if len(prefix)+len(projection) <= most {
-		return prefix + projection
-	}
-	sum := sha256.Sum256([]byte(prefix + projection))
-	return prefix + hex.EncodeToString(sum[:8])
 }
 
 // read makes a row of what the database answers, as patches write it: columns without

@@ -196,18 +196,7 @@ func (b *batch) args(cells []spec.Cell) []any {
 
 // selection returns what is read of a row: all columns, and the cursor.
 func (b *batch) selection(schema string) string {
-	var columns []string
-	for _, c := range b.p.Columns {
-		name := sqldb.Quote(c.Name)
-		if b.tx.Dialect() == sqldb.Postgres {
-			switch c.Type {
-			case spec.JSON, spec.UUID, spec.Timestamp, spec.Decimal: // the driver has types of its own for these
-				name += "::text"
-			}
-		}
-		columns = append(columns, name)
-	}
-	return "SELECT " + strings.Join(columns, ", ") + ", COALESCE(" + sqldb.Quote(cursorColumn(b.p.Name)) + ", 0) FROM " + b.tx.Dialect().Table(schema, b.p.Table)
+	return "SELECT " + strings.Join(Columns(b.tx.Dialect(), b.p), ", ") + ", COALESCE(" + sqldb.Quote(CursorColumn(b.p.Name)) + ", 0) FROM " + b.tx.Dialect().Table(schema, b.p.Table)
 }
 
 // where returns a condition on columns, whose arguments begin with $first.
@@ -328,7 +317,7 @@ func (s *statements) run(ctx context.Context, tx sqldb.Tx) error {
 // writeRows writes each row that changed once, however many events changed it.
 func (b *batch) writeRows(ctx context.Context) error {
 	var todo statements
-	cursor := sqldb.Quote(cursorColumn(b.p.Name))
+	cursor := sqldb.Quote(CursorColumn(b.p.Name))
 	for _, name := range sortedNames(b.rows) {
 		r := b.rows[name]
 		table := b.tx.Dialect().Table(r.schema, b.p.Table)

@@ -51,7 +51,7 @@ func makeTable(ctx context.Context, tx sqldb.Tx, schema string, t *spec.Table, p
 	}
 	for _, p := range projections {
 		if p.Table == t.Name {
-			want = append(want, column{cursorColumn(p.Name), declare(d, spec.Column{Type: spec.BigInt})})
+			want = append(want, column{CursorColumn(p.Name), declare(d, spec.Column{Type: spec.BigInt})})
 		}
 	}
 	if len(have.types) == 0 {
@@ -120,9 +120,26 @@ func indexStatement(d sqldb.Dialect, schema, table string, ix spec.Index) string
 	return "CREATE " + unique + "INDEX IF NOT EXISTS " + sqldb.Quote(name) + " ON " + d.Table(schema, table) + " (" + strings.Join(columns, ", ") + ")"
 }
 
-// cursorColumn is the column that holds the cursor of a row's last patch by a projection.
+// CursorColumn is the column that holds the cursor of a row's last patch by a projection.
 // No declared column has a colon in its name.
-func cursorColumn(projection string) string { return bounded("cursor:", projection, false) }
+func CursorColumn(projection string) string { return bounded("cursor:", projection, false) }
+
+// Columns returns what is selected of a projection's columns, quoted, in the order of
+// their declaration, for spec.Column.Read to read.
+func Columns(d sqldb.Dialect, p *spec.Projection) []string {
+	var columns []string
+	for _, c := range p.Columns {
+		name := sqldb.Quote(c.Name)
+		if d == sqldb.Postgres {
+			switch c.Type {
+			case spec.JSON, spec.UUID, spec.Timestamp, spec.Decimal: // the driver has types of its own for these
+				name += "::text"
+			}
+		}
+		columns = append(columns, name)
+	}
+	return columns
+}
 
 // bounded returns prefix and rest, or, if that is too long or always is set, a hash for rest.
 func bounded(prefix, rest string, always bool) string {
