@@ -13,6 +13,7 @@ import (
 	"github.com/lattice-log/lattice/core/merge"
 	"github.com/lattice-log/lattice/core/merkle"
 	"github.com/lattice-log/lattice/core/state"
+	"github.com/lattice-log/lattice/mesh/wire"
 )
 
 // StatementKind is what a statement about a partition is. The numbers are in messages.
@@ -156,11 +157,11 @@ func (h *heads) addNote(c *Config, tp lattice.TopicPartition, b []byte) error {
 }
 
 func (h *heads) addPrefix(b []byte) error {
-	r := reader{rest: b}
-	from := merge.Point{Size: r.u64(), Root: r.hash(), End: int64(r.u64())}
-	to := merge.Point{Size: r.u64(), Root: r.hash(), End: int64(r.u64())}
-	proof := r.hashes()
-	if r.why != "" || len(r.rest) != 0 {
+	r := wire.Reader{Rest: b}
+	from := merge.Point{Size: r.U64(), Root: r.Hash(), End: int64(r.U64())}
+	to := merge.Point{Size: r.U64(), Root: r.Hash(), End: int64(r.U64())}
+	proof := r.Hashes(maxHashes)
+	if r.Why != "" || len(r.Rest) != 0 {
 		return lattice.E(lattice.Corrupt, errors.New("malformed proof of a prefix"))
 	}
 	if slices.ContainsFunc(h.prefixes, func(p prefix) bool { return p.from == from && p.to == to }) {

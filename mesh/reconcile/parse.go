@@ -2,12 +2,12 @@ package reconcile
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
+	"github.com/lattice-log/lattice/mesh/wire"
 )
 
 // Parse reads one whole message, whose memory the result goes on using. What it
@@ -20,93 +20,44 @@ func Parse(b []byte) (Message, error) {
 	if n != len(b)-HeaderSize {
 		return nil, fmt.Errorf("%w: %d bytes, its header says %d", ErrMessage, len(b)-HeaderSize, n)
 	}
-	r := reader{rest: b[HeaderSize:]}
+	r := reader{wire.Reader{Rest: b[HeaderSize:]}}
 	m := r.message(Kind(b[3]))
-	if r.why == "" && len(r.rest) != 0 {
-		r.fail("bytes behind its end")
+	if r.Why == "" && len(r.Rest) != 0 {
+		r.Fail("bytes behind its end")
 	}
-	if r.why != "" {
-		return nil, fmt.Errorf("%w: %s: %s", ErrMessage, Kind(b[3]), r.why)
+	if r.Why != "" {
+		return nil, fmt.Errorf("%w: %s: %s", ErrMessage, Kind(b[3]), r.Why)
 	}
 	return m, nil
 }
 
-// reader takes a body apart. Once it has failed all it returns is zero.
-type reader struct {
-	rest []byte
-	why  string
-}
-
-func (r *reader) fail(why string) {
-	if r.why == "" {
-		r.why = why
-	}
-	r.rest = nil
-}
-
-// take never returns less than n bytes, so n must be small or checked.
-func (r *reader) take(n int) []byte {
-	if n > len(r.rest) {
-		r.fail("it is cut short")
-		return make([]byte, n)
-	}
-	b := r.rest[:n:n]
-	r.rest = r.rest[n:]
-	return b
-}
-
-func (r *reader) u8() uint8   { return r.take(1)[0] }
-func (r *reader) u16() uint16 { return binary.BigEndian.Uint16(r.take(2)) }
-func (r *reader) u32() uint32 { return binary.BigEndian.Uint32(r.take(4)) }
-func (r *reader) u64() uint64 { return binary.BigEndian.Uint64(r.take(8)) }
-
-func (r *reader) hash() lattice.Hash { return lattice.Hash(r.take(32)) }
-
-// count bounds a number of things of at least size bytes each.
-func (r *reader) count(n uint32, most, size int) int {
-	if uint64(n) > uint64(most) || uint64(n)*uint64(size) > uint64(len(r.rest)) {
-		r.fail(fmt.Sprintf("%d of something", n))
-		return 0
-	}
-	return int(n)
-}
+// reader takes a body apart.
+type reader struct{ wire.Reader }
 
 func (r *reader) bytes(most int) []byte {
-	n := r.count(r.u32(), most, 1)
-	return r.take(n)
+	n := r.Count(r.U32(), most, 1)
+	return r.Take(n)
 }
 
 func (r *reader) writer() state.Writer {
-	return state.Writer{Author: lattice.AuthorID(r.take(32)), Incarnation: r.u64()}
+	return state.Writer{Author: lattice.AuthorID(r.Take(32)), Incarnation: r.U64()}
 }
 
 func (r *reader) partition() lattice.TopicPartition {
-	return lattice.TopicPartition{Topic: lattice.TopicID(r.take(16)), Partition: int32(r.u32())}
+	return lattice.TopicPartition{Topic: lattice.TopicID(r.Take(16)), Partition: int32(r.U32())}
 }
 
-func (r *reader) root() Root { return Root{r.hash(), r.u32()} }
-
-func (r *reader) hashes() []lattice.Hash {
-	n := r.count(uint32(r.u8()), maxHashes, 32)
-	if n == 0 {
-		return nil
-	}
-	out := make([]lattice.Hash, n)
-	for i := range out {
-		out[i] = r.hash()
-	}
-	return out
-}
+func (r *reader) root() Root { return Root{r.Hash(), r.U32()} }
 
 func (r *reader) bound() Bound {
-	n := int(r.u8())
+	n := int(r.U8())
 	if n > len(Key{}) {
-		r.fail("a key that is too long")
+		r.Fail("a key that is too long")
 		return Bound{}
 	}
-	b := r.take(n)
+	b := r.Take(n)
 	if n > 0 && b[n-1] == 0 {
-		r.fail("a bound that ends with zeros")
+		r.Fail("a bound that ends with zeros")
 	}
 	var out Bound
 	copy(out[:], b)
@@ -115,19 +66,19 @@ func (r *reader) bound() Bound {
 
 // items reads ascending items; their keys lie in [from, to), as far as those are given.
 func (r *reader) items(from, to Bound) []Item {
-	n := r.count(uint32(r.u16()), maxItems, itemSize)
+	n := r.Count(uint32(r.U16()), maxItems, itemSize)
 	if n == 0 {
 		return nil
 	}
 	out := make([]Item, n)
 	for i := range out {
-		out[i] = Item{Key: Key(r.take(len(Key{}))), N: r.u64(), ID: r.hash()}
+		out[i] = Item{Key: Key(r.Take(len(Key{}))), N: r.U64(), ID: r.Hash()}
 		k := out[i].Key
 		switch {
 		case !out[i].valid():
-			r.fail("an item that names nothing")
+			r.Fail("an item that names nothing")
 		case i > 0 && out[i-1].Key.compare(k) >= 0, k.compare(Key(from)) < 0, !to.isEnd() && k.compare(Key(to)) >= 0:
-			r.fail("items out of order")
+			r.Fail("items out of order")
 		}
 	}
 	return out
@@ -136,9 +87,9 @@ func (r *reader) items(from, to Bound) []Item {
 func (r *reader) message(k Kind) Message {
 	switch k {
 	case KindHello:
-		m := Hello{Min: r.u16(), Max: r.u16(), Store: lattice.StoreID(r.hash()), Node: lattice.NodeID(r.hash()), Session: r.u64(), Root: r.root(), Window: r.u32()}
+		m := Hello{Min: r.U16(), Max: r.U16(), Store: lattice.StoreID(r.Hash()), Node: lattice.NodeID(r.Hash()), Session: r.U64(), Root: r.root(), Window: r.U32()}
 		if m.Min > m.Max {
-			r.fail("versions from high to low")
+			r.Fail("versions from high to low")
 		}
 		return m
 	case KindRanges:
@@ -146,7 +97,7 @@ func (r *reader) message(k Kind) Message {
 	case KindOffer:
 		m := Offer{r.items(Bound{}, Bound{})}
 		if len(m.Items) == 0 {
-			r.fail("it offers nothing")
+			r.Fail("it offers nothing")
 		}
 		return m
 	case KindWant:
@@ -157,49 +108,49 @@ func (r *reader) message(k Kind) Message {
 		return Fork{r.bytes(sigchain.MaxSize), r.bytes(sigchain.MaxSize)}
 	case KindStatements:
 		m := Statements{Partition: r.partition()}
-		m.All = make([]Statement, r.count(uint32(r.u16()), maxStates, 5))
+		m.All = make([]Statement, r.Count(uint32(r.U16()), maxStates, 5))
 		for i := range m.All {
-			m.All[i] = Statement{StatementKind(r.u8()), r.bytes(maxControl)}
+			m.All[i] = Statement{StatementKind(r.U8()), r.bytes(maxControl)}
 		}
 		return m
 	case KindPruned:
-		return Pruned{r.writer(), r.u64(), Snapshot{r.hash(), r.hash(), r.u64()}}
+		return Pruned{r.writer(), r.U64(), Snapshot{r.Hash(), r.Hash(), r.U64()}}
 	case KindRefuse:
-		return Refuse{r.writer(), r.u64(), Reason(r.u8())}
+		return Refuse{r.writer(), r.U64(), Reason(r.U8())}
 	case KindCredit:
-		return Credit{r.u32()}
+		return Credit{r.U32()}
 	case KindFrontier:
 		return Frontier{r.root()}
 	case KindBye:
-		return Bye{Reason(r.u8())}
+		return Bye{Reason(r.U8())}
 	}
-	r.fail("no such kind")
+	r.Fail("no such kind")
 	return nil
 }
 
 func (r *reader) ranges() Message {
 	m := Ranges{}
-	flags := r.u8()
+	flags := r.U8()
 	if flags > 1 {
-		r.fail("unknown flags")
+		r.Fail("unknown flags")
 	}
 	m.Last, m.From = flags == 1, r.bound()
-	n := r.count(uint32(r.u16()), maxRanges, 2)
+	n := r.Count(uint32(r.U16()), maxRanges, 2)
 	from := m.From
 	for range n {
-		x := Range{To: r.bound(), Mode: Mode(r.u8())}
+		x := Range{To: r.bound(), Mode: Mode(r.U8())}
 		if len(m.Ranges) > 0 && m.Ranges[len(m.Ranges)-1].To.isEnd() || !x.To.isEnd() && bytes.Compare(x.To[:], from[:]) <= 0 {
-			r.fail("ranges out of order")
+			r.Fail("ranges out of order")
 		}
 		switch x.Mode {
 		case ModeEqual:
 		case ModeDigest:
-			x.Count = r.u32()
-			copy(x.Digest[:], r.take(16))
+			x.Count = r.U32()
+			copy(x.Digest[:], r.Take(16))
 		case ModeItems, ModeAnswer:
 			x.Items = r.items(from, x.To)
 		default:
-			r.fail("no such mode")
+			r.Fail("no such mode")
 		}
 		m.Ranges, from = append(m.Ranges, x), x.To
 	}
@@ -208,36 +159,36 @@ func (r *reader) ranges() Message {
 
 func (r *reader) want() Message {
 	m := Want{}
-	for range r.count(uint32(r.u16()), maxSpans, writerSize+20) {
-		m.Spans = append(m.Spans, Span{r.writer(), r.u64(), r.u64(), r.u32()})
+	for range r.Count(uint32(r.U16()), maxSpans, writerSize+20) {
+		m.Spans = append(m.Spans, Span{r.writer(), r.U64(), r.U64(), r.U32()})
 	}
-	for range r.count(uint32(r.u16()), maxSpans, 32) {
-		m.Forks = append(m.Forks, lattice.AuthorID(r.take(32)))
+	for range r.Count(uint32(r.U16()), maxSpans, 32) {
+		m.Forks = append(m.Forks, lattice.AuthorID(r.Take(32)))
 	}
-	for range r.count(uint32(r.u16()), maxSpans, 20) {
+	for range r.Count(uint32(r.U16()), maxSpans, 20) {
 		m.Partitions = append(m.Partitions, r.partition())
 	}
 	return m
 }
 
 func (r *reader) blocks() Message {
-	m := Blocks{Log: r.writer(), Ask: r.u32(), After: r.u64()}
-	n := r.count(r.u32(), 1<<20, 4+1)
+	m := Blocks{Log: r.writer(), Ask: r.U32(), After: r.U64()}
+	n := r.Count(r.U32(), 1<<20, 4+1)
 	for range n {
 		e := r.bytes(sigchain.MaxSize)
 		if len(e) == 0 {
-			r.fail("an empty entry")
+			r.Fail("an empty entry")
 			break
 		}
 		m.Entries = append(m.Entries, e)
 	}
 	if n == 0 {
-		r.fail("no entries")
+		r.Fail("no entries")
 	}
-	m.Note = r.take(r.count(uint32(r.u16()), maxNote, 1))
+	m.Note = r.Take(r.Count(uint32(r.U16()), maxNote, 1))
 	if len(m.Note) == 0 {
 		m.Note = nil
 	}
-	m.Left, m.Proof = r.hashes(), r.hashes()
+	m.Left, m.Proof = r.Hashes(maxHashes), r.Hashes(maxHashes)
 	return m
 }
