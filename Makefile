@@ -4,8 +4,9 @@
 # make histories    random histories of state and merging, HISTORIES (2000) a law, against their models
 # make sim          simulated meshes: SEEDS=100000 of them, or SEED=n with its transcript (docs/testing.md)
 # make sim-breaks   breaks the code on purpose, and shows which seed finds it
-# make check        what a change must pass: format, length, vet, staticcheck, tests
-# make race         the tests under the race detector
+# make check        what a change must pass: make lint, and the short tests with invariants
+# make lint         format, length, vet, staticcheck
+# make race         the short tests with invariants under the race detector
 # make race-node    clients and kill -9 rounds against a node with the race detector in it
 # make crash        kill -9 rounds (ROUNDS=20)
 # make soak         everything at once for DURATION (1h); SEED=n repeats a run's choices
@@ -39,7 +40,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TOOLS       := $(CURDIR)/bin/tools
 
-.PHONY: build deps test histories check sim sim-breaks race race-node crash soak fuzz rewrite gen bench bench-redis bench-short bench-go test-clients test-suites test-redis-suite nightly cover clean
+.PHONY: build deps test histories check lint sim sim-breaks race race-node crash soak fuzz rewrite gen bench bench-redis bench-short bench-go test-clients test-suites test-redis-suite nightly cover clean
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/lattice ./cmd/lattice
@@ -72,11 +73,14 @@ endif
 sim-breaks:
 	scripts/sim-breaks.sh $(or $(SEEDS),200)
 
-check: $(TOOLS)/staticcheck
-	scripts/check.sh $(TOOLS)/staticcheck
+check: lint
+	$(GO) test -short -tags invariants $(PKG)
+
+lint: $(TOOLS)/staticcheck
+	scripts/lint.sh $(TOOLS)/staticcheck
 
 race:
-	$(GO) test -race -short $(PKG)
+	$(GO) test -race -short -tags invariants $(PKG)
 
 # The first race ends the node, and so fails the test.
 race-node:
