@@ -148,6 +148,9 @@ func (m *Machine) Snapshot() []Record {
 		if x.fork.Seq != 0 || x.rooted {
 			out = append(out, x.record(id))
 		}
+		if a.said.At.Seq > 0 {
+			out = append(out, saidRecord(id, a.said))
+		}
 	}
 	for e := range m.roster.Entries {
 		if has(e.At.Place()) {
@@ -329,6 +332,7 @@ func (m *Machine) absorb(o *Machine) {
 		if x.rooted && (!a.rooted || x.root < a.root) {
 			a.root, a.rooted = x.root, true
 		}
+		a.said = a.said.Join(x.said)
 	}
 	for e := range o.roster.Entries {
 		m.roster.Add(e)

@@ -83,6 +83,7 @@ func (r *replica) summary() string {
 		if f := r.m.ForkOf(id(name)); f.Seq > 0 {
 			fmt.Fprintf(&b, "forked: %s\n", f)
 		}
+		fmt.Fprintf(&b, "%s said: %+v\n", name, r.m.Said(id(name)))
 	}
 	return b.String()
 }

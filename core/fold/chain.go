@@ -11,6 +11,7 @@ import (
 	"github.com/lattice-log/lattice/core/roster"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
+	"github.com/lattice-log/lattice/core/watermark"
 )
 
 // author is what is known of an author beyond its chains.
@@ -22,6 +23,7 @@ type author struct {
 	// root is the lowest incarnation that has entered and follows nothing, if rooted.
 	root   uint64
 	rooted bool
+	said   watermark.Said
 	// What waits of the author.
 	entries, bytes int
 }

@@ -79,6 +79,7 @@ import (
 	"github.com/lattice-log/lattice/core/roster"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
+	"github.com/lattice-log/lattice/core/watermark"
 )
 
 var (
@@ -282,7 +283,7 @@ func (m *Machine) Reset() {
 	m.waiting.clear()
 	m.stale, m.moves = false, 0
 	for _, a := range m.authors {
-		a.entries, a.bytes = 0, 0
+		a.entries, a.bytes, a.said = 0, 0, watermark.Said{}
 	}
 	for _, c := range m.chains {
 		c.reset()

@@ -9,6 +9,7 @@ import (
 	"github.com/lattice-log/lattice/core/roster"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
+	"github.com/lattice-log/lattice/core/watermark"
 )
 
 // operations are an entry's, as far as they matter here.
@@ -19,6 +20,7 @@ type operations struct {
 	invites []roster.Invite
 	revokes []roster.Revoke
 	claims  []roster.Claim
+	reports []state.Frontier
 	needs   roster.Role // the greatest that one of them needs
 	bad     error       // one is malformed
 	unknown bool        // one is of a kind or version that is not known here
@@ -58,6 +60,10 @@ func parse(s sigchain.Signed) operations {
 				err = x.Verify(s.Home(), s.Author)
 			}
 			o.claims, needs = append(o.claims, x), x.Needs()
+		case watermark.KindReport:
+			var f state.Frontier
+			f, err = watermark.Parse(op)
+			o.reports, needs = append(o.reports, f), roster.Reader
 		case state.KindPut, state.KindEnd, state.KindExpire:
 			o.state[i], err = ops.Parse(op)
 		default:
@@ -106,6 +112,7 @@ func (m *Machine) judge(c *chain, s sigchain.Signed, o *operations) Folded {
 	if err != nil {
 		return Folded{Entry: s, Void: fmt.Errorf("entry %s: %w", at.Place(), err)}
 	}
+	m.report(at.Place(), o.reports)
 	return Folded{Entry: s, Ops: o.state}
 }
 

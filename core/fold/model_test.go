@@ -11,6 +11,7 @@ import (
 	"github.com/lattice-log/lattice/core/roster"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
+	"github.com/lattice-log/lattice/core/watermark"
 )
 
 // model says what a set of entries comes to, the slow way: from the whole set at
@@ -89,7 +90,7 @@ func (m *model) mayEnter(s sigchain.Signed, nowMs int64) bool {
 		}
 	}
 	for _, op := range s.Ops {
-		if op.Kind > 18 || len(op.Body) > 0 && op.Body[0] == 2 {
+		if op.Kind > watermark.KindReport || len(op.Body) > 0 && op.Body[0] == 2 {
 			return false
 		}
 	}
@@ -176,6 +177,7 @@ func needs(s sigchain.Signed) roster.Role {
 			n = max(n, roster.Admin)
 		case roster.KindRemove:
 			n = max(n, roster.Admin)
+		case watermark.KindReport:
 		default:
 			n = max(n, roster.Writer)
 		}

@@ -81,6 +81,8 @@ func (h *history) draw(steps int) {
 			n.replica.restart()
 		case 12:
 			h.copy(n)
+		case 13:
+			h.write(n, h.report(n))
 		default:
 			h.write(n, h.ops(n)...)
 		}

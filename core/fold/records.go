@@ -32,6 +32,7 @@ import (
 //	                                       there, once it has named more
 //	"e" author 32, incarnation, sequence,  needs u8, u32 n, then n x: kind u16,
 //	    id 32                              length u32, body: operations of core/roster
+//	"f" author                             what it has reported (reports.go)
 //	"g" writer, sequence u64, author 32,   nothing: entry sequence names that grant
 //	    incarnation, sequence, id 32
 //	"m"                                    u8: 1 if a rebuild is due
@@ -52,6 +53,7 @@ const (
 	tagGrant   = 'g'
 	tagMachine = 'm'
 	tagCite    = 'n'
+	tagSaid    = 'f'
 	tagSegment = 's'
 	tagTaken   = 't'
 
@@ -74,6 +76,7 @@ type changes struct {
 	all      bool
 	stale    bool // as it is kept
 	authors  map[lattice.AuthorID]struct{}
+	reports  map[lattice.AuthorID]struct{}
 	chains   map[*chain]struct{}
 	cites    map[citeKey]struct{}
 	taken    map[*chain]struct{}
@@ -96,6 +99,7 @@ func mark[K comparable](set *map[K]struct{}, k K) {
 }
 
 func (x *changes) author(id lattice.AuthorID)    { mark(&x.authors, id) }
+func (x *changes) report(id lattice.AuthorID)    { mark(&x.reports, id) }
 func (x *changes) chain(c *chain)                { mark(&x.chains, c) }
 func (x *changes) cite(c *chain, w state.Writer) { mark(&x.cites, citeKey{c, w}) }
 func (x *changes) takes(c *chain)                { mark(&x.taken, c); mark(&x.chains, c) }
@@ -119,7 +123,7 @@ func appendRef(b []byte, r sigchain.Ref) []byte {
 // Changed reports whether Changes would return any.
 func (m *Machine) Changed() bool {
 	x := &m.changes
-	return x.all || m.stale != x.stale || len(x.authors)+len(x.chains)+len(x.cites)+len(x.taken)+len(x.grounds)+len(x.entries)+len(x.grants)+len(x.segments) > 0
+	return x.all || m.stale != x.stale || len(x.authors)+len(x.reports)+len(x.chains)+len(x.cites)+len(x.taken)+len(x.grounds)+len(x.entries)+len(x.grants)+len(x.segments) > 0
 }
 
 // Changes returns the records that have changed since the last call; after a
@@ -133,6 +137,11 @@ func (m *Machine) Changes() []Record {
 	var out []Record
 	for id := range x.authors {
 		out = append(out, m.authors[id].record(id))
+	}
+	for id := range x.reports {
+		if s := m.Said(id); s.At.Seq > 0 {
+			out = append(out, saidRecord(id, s))
+		}
 	}
 	for c := range x.chains {
 		out = append(out, c.record())
@@ -167,6 +176,9 @@ func (m *Machine) records(yield func(Record) bool) {
 	for id, a := range m.authors {
 		if a.fork.Seq != 0 || a.rooted {
 			emit(a.record(id))
+		}
+		if a.said.At.Seq > 0 {
+			emit(saidRecord(id, a.said))
 		}
 	}
 	for e := range m.roster.Entries {
@@ -372,6 +384,8 @@ func (m *Machine) restore(r Record) error {
 	case tagTaken:
 		c := m.open(k.writer())
 		raise(&c.taken, k.writer(), v.u64())
+	case tagSaid:
+		m.restoreSaid(lattice.AuthorID(k.take(32)), &v)
 	case tagSegment:
 		c := m.open(k.writer())
 		c.applied = append(c.applied, segment{k.u64(), roster.Role(v.u8())})
