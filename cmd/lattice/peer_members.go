@@ -180,8 +180,8 @@ func newPeerRemove(a *app) *cobra.Command {
 		Short: "Take a member's rights in a store away",
 		Long: `Remove a member, named by its key or how that begins (lattice peer members). What it wrote and
 is on this node counts on, everywhere. What this node has not seen of it, written before or after,
-has no effect anywhere. It is for good: the node can come back with another identity only. An
-owner removes anyone but owners, an admin removes readers and writers.`,
+has no effect anywhere. An owner removes anyone but who made the store, an admin removes readers,
+writers and admins; of two that remove each other both are.`,
 		Example: `  lattice peer remove 8c2f`,
 		Args:    exactly("NODE"),
 	}

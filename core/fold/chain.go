@@ -307,6 +307,12 @@ func (m *Machine) Valid(at sigchain.Place) bool {
 	return c != nil && at.Seq < c.limit
 }
 
+// Sound implements roster.History.
+func (m *Machine) Sound(at sigchain.Place) bool {
+	c := m.chains[writerOf(at)]
+	return c != nil && at.Seq < c.limit
+}
+
 // Named implements roster.History.
 func (m *Machine) Named(at sigchain.Place) []sigchain.Ref {
 	c := m.chains[writerOf(at)]

@@ -21,9 +21,10 @@ type operations struct {
 	revokes []roster.Revoke
 	claims  []roster.Claim
 	reports []state.Frontier
-	needs   roster.Role // the greatest that one of them needs
-	bad     error       // one is malformed
-	unknown bool        // one is of a kind or version that is not known here
+	lasting roster.Entry // what is said of members that are there already, or were
+	needs   roster.Role  // the greatest that one of them needs
+	bad     error        // one is malformed
+	unknown bool         // one is of a kind or version that is not known here
 }
 
 func parse(s sigchain.Signed) operations {
@@ -64,6 +65,8 @@ func parse(s sigchain.Signed) operations {
 			var f state.Frontier
 			f, err = watermark.Parse(op)
 			o.reports, needs = append(o.reports, f), roster.Reader
+		case roster.KindReturn, roster.KindAdopt, roster.KindPresence, roster.KindRotate:
+			needs, err = o.parseLasting(s, op)
 		case state.KindPut, state.KindEnd, state.KindExpire:
 			o.state[i], err = ops.Parse(op)
 		default:
@@ -87,7 +90,33 @@ func parse(s sigchain.Signed) operations {
 
 // enrols reports whether the roster must know of an entry.
 func (o *operations) enrols() bool {
-	return len(o.members)+len(o.removes)+len(o.invites)+len(o.revokes)+len(o.claims) > 0
+	return len(o.members)+len(o.removes)+len(o.invites)+len(o.revokes)+len(o.claims)+o.lasting.Len() > 0
+}
+
+// parseLasting reads an operation about a member that is there already, or was.
+func (o *operations) parseLasting(s sigchain.Signed, op sigchain.Op) (needs roster.Role, err error) {
+	l := &o.lasting
+	switch op.Kind {
+	case roster.KindReturn:
+		var x roster.Return
+		x, err = roster.ParseReturn(op)
+		l.Returns, needs = append(l.Returns, x), x.Needs()
+	case roster.KindAdopt:
+		var x roster.Adopt
+		x, err = roster.ParseAdopt(op)
+		l.Adopts, needs = append(l.Adopts, x), x.Needs()
+	case roster.KindPresence:
+		var x roster.Presence
+		x, err = roster.ParsePresence(op)
+		l.Presences, needs = append(l.Presences, x), x.Needs(s.Author)
+	default:
+		var x roster.Rotate
+		if x, err = roster.ParseRotate(op); err == nil {
+			err = x.Verify(s.Home(), s.Author)
+		}
+		l.Rotates, needs = append(l.Rotates, x), x.Needs()
+	}
+	return needs, err
 }
 
 // judge says whether an entry, which is the tip of c now, has an effect, and adds
@@ -101,7 +130,9 @@ func (m *Machine) judge(c *chain, s sigchain.Signed, o *operations) Folded {
 		err = m.unseen(c, s, o.state)
 	}
 	if err == nil && o.enrols() {
-		m.enrol(roster.Entry{At: at, Needs: o.needs, Members: o.members, Removes: o.removes, Invites: o.invites, Revokes: o.revokes, Claims: o.claims})
+		e := o.lasting
+		e.At, e.Needs, e.Members, e.Removes, e.Invites, e.Revokes, e.Claims = at, o.needs, o.members, o.removes, o.invites, o.revokes, o.claims
+		m.enrol(e)
 	}
 	switch {
 	case s.Seq >= c.limit:
@@ -123,7 +154,7 @@ func (m *Machine) enrol(e roster.Entry) {
 		return
 	}
 	m.changes.entry(e.At)
-	if len(e.Removes) > 0 {
+	if len(e.Removes)+len(e.Adopts)+len(e.Rotates) > 0 { // a return counts from where it is named
 		m.recheck()
 	}
 }
@@ -225,11 +256,9 @@ func (m *Machine) recheck() {
 		for _, s := range c.applied {
 			turn(s.from)
 		}
-		for _, r := range m.roster.Removals(c.writer.Author) {
-			for _, l := range r.Cut {
-				if l.Incarnation == c.writer.Incarnation {
-					turn(l.Seq + 1)
-				}
+		for l := range m.roster.Cuts(c.writer.Author) {
+			if l.Incarnation == c.writer.Incarnation {
+				turn(l.Seq + 1)
 			}
 		}
 		m.stale = slices.ContainsFunc(turns, func(seq uint64) bool {

@@ -23,7 +23,7 @@ type model struct {
 	order   []sigchain.Signed                  // what has entered, causes first
 	in      map[sigchain.Place]bool
 	form    map[sigchain.Place]error // nil: in form
-	has     map[roster.Role]map[sigchain.Place]bool
+	has     map[held]bool
 }
 
 func newModel(creator lattice.AuthorID, all []sigchain.Signed, nowMs int64) *model {
@@ -54,14 +54,25 @@ func newModel(creator lattice.AuthorID, all []sigchain.Signed, nowMs int64) *mod
 	for _, s := range m.order {
 		m.form[s.Ref().Place()] = m.inForm(s)
 	}
-	m.has = map[roster.Role]map[sigchain.Place]bool{}
-	for r := roster.Owner; r >= roster.Reader; r-- {
-		m.has[r] = map[sigchain.Place]bool{}
+	m.has = map[held]bool{}
+	for above := creatorRank + 1; above > 0; above-- { // by those senior to above-1
 		for _, s := range m.order {
-			m.has[r][s.Ref().Place()] = m.valid(s) && (s.Author == m.creator || m.granted(s, r))
+			for r := creatorRank; r >= roster.Reader; r-- {
+				at := held{s.Ref().Place(), r, above - 1}
+				m.has[at] = m.valid(s) && (s.Author == m.creator || m.granted(s, r, above-1))
+			}
 		}
 	}
 	return m
+}
+
+// creatorRank is above what can be granted.
+const creatorRank = roster.Owner + 1
+
+// held is a role at a place, where only removals by those senior to above are asked.
+type held struct {
+	at          sigchain.Place
+	role, above roster.Role
 }
 
 func (m *model) frozen(p sigchain.Place) bool {
@@ -186,17 +197,17 @@ func needs(s sigchain.Signed) roster.Role {
 }
 
 // granted: s, or what stands before it, names a grant of at least role r which
-// counts, and no removal by a senior that counts cuts s off.
-func (m *model) granted(s sigchain.Signed, r roster.Role) bool {
+// counts, and no removal that stands, by one not junior to it and senior to above, cuts s off.
+func (m *model) granted(s sigchain.Signed, r, above roster.Role) bool {
 	for _, x := range m.line(s) {
 		for _, p := range x.Parents {
 			g, ok := m.live[p.Place()]
-			if !ok || g.ID != p.ID || !m.in[p.Place()] || m.form[p.Place()] != nil || !m.has[max(needs(g), r)][p.Place()] && !m.has[needs(g)][p.Place()] {
+			if !ok || g.ID != p.ID || !m.in[p.Place()] || m.form[p.Place()] != nil || !m.has[held{p.Place(), needs(g), above}] {
 				continue
 			}
 			for _, op := range g.Ops {
 				member, err := roster.ParseMember(op)
-				if err == nil && member.Author == s.Author && member.Role >= r && !m.removed(s, member.Role) {
+				if err == nil && member.Author == s.Author && member.Role >= r && !m.removed(s, member.Role, above) {
 					return true
 				}
 			}
@@ -205,11 +216,14 @@ func (m *model) granted(s sigchain.Signed, r roster.Role) bool {
 	return false
 }
 
-func (m *model) removed(s sigchain.Signed, r roster.Role) bool {
+func (m *model) removed(s sigchain.Signed, role, above roster.Role) bool {
 	for _, x := range m.order {
 		at := x.Ref().Place()
-		senior := max(needs(x), r+1)
-		if r == roster.Owner || m.form[at] != nil || !m.has[senior][at] {
+		stands := false
+		for t := max(needs(x), role, above+1, roster.Admin); t <= creatorRank; t++ {
+			stands = stands || m.has[held{at, t, t}]
+		}
+		if !stands || m.form[at] != nil {
 			continue
 		}
 		for _, op := range x.Ops {
@@ -235,7 +249,7 @@ func (m *model) removed(s sigchain.Signed, r roster.Role) bool {
 func (m *model) effective() []sigchain.Place {
 	var all []sigchain.Place
 	for _, s := range m.order {
-		if p := s.Ref().Place(); m.valid(s) && m.form[p] == nil && m.has[needs(s)][p] {
+		if p := s.Ref().Place(); m.valid(s) && m.form[p] == nil && m.has[held{p, needs(s), roster.None}] {
 			all = append(all, p)
 		}
 	}

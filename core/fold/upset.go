@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	lattice "github.com/lattice-log/lattice"
-	"github.com/lattice-log/lattice/core/roster"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
 )
@@ -32,7 +31,7 @@ func (m *Machine) Upset(f state.Frontier) bool {
 		if a.rooted && f[root] == 0 && slices.ContainsFunc(a.chains, func(c *chain) bool { return beyond(c, 0) }) {
 			return true // what did not follow the beginning had counted
 		}
-		if m.cutSince(id, a, f, beyond) {
+		if m.cutSince(id, a, f, beyond) || m.changedSince(id, a, f, beyond) {
 			return true
 		}
 	}
@@ -42,7 +41,7 @@ func (m *Machine) Upset(f state.Frontier) bool {
 // cutSince reports whether a removal that is not below f cuts off something that is.
 func (m *Machine) cutSince(id lattice.AuthorID, a *author, f state.Frontier, beyond func(*chain, uint64) bool) bool {
 	for at, rm := range m.roster.Removals(id) {
-		if at.Seq <= f[writerOf(at.Place())] || m.roster.Role(at.Place()) < roster.Admin {
+		if at.Seq <= f[writerOf(at.Place())] || !m.roster.Removed(at) {
 			continue
 		}
 		for _, c := range a.chains {
@@ -56,4 +55,17 @@ func (m *Machine) cutSince(id lattice.AuthorID, a *author, f state.Frontier, bey
 		}
 	}
 	return false
+}
+
+// changedSince reports whether an adoption or a rotation that is not below f may change
+// what is.
+func (m *Machine) changedSince(id lattice.AuthorID, a *author, f state.Frontier, beyond func(*chain, uint64) bool) bool {
+	return slices.ContainsFunc(a.chains, func(c *chain) bool {
+		for at, last := range m.roster.Changes(id, c.writer.Incarnation) {
+			if at.Seq > f[writerOf(at.Place())] && beyond(c, last) {
+				return true
+			}
+		}
+		return false
+	})
 }

@@ -58,11 +58,12 @@ const (
 	DomainCompaction Domain = "lattice/compaction/v1\x00"
 	DomainSnapshot   Domain = "lattice/snapshot/v1\x00"
 	DomainInvite     Domain = "lattice/invite/v1\x00"
+	DomainRotate     Domain = "lattice/rotate/v1\x00"
 )
 
 // Domains returns every signing domain, for tests that check the set.
 func Domains() []Domain {
-	return []Domain{DomainEntry, DomainGrant, DomainCompaction, DomainSnapshot, DomainInvite}
+	return []Domain{DomainEntry, DomainGrant, DomainCompaction, DomainSnapshot, DomainInvite, DomainRotate}
 }
 
 // SignatureSize is the length of a signature in bytes.

@@ -100,6 +100,7 @@ func FuzzParse(f *testing.F) {
 type all struct{}
 
 func (all) Valid(sigchain.Place) bool                { return true }
+func (all) Sound(sigchain.Place) bool                { return true }
 func (all) Named(sigchain.Place) []sigchain.Ref      { return nil }
 func (all) Final(sigchain.Place) (roster.Role, bool) { return roster.None, false }
 

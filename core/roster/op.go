@@ -12,16 +12,48 @@
 //	6 invite  u8 1 | id 32 | role u8 | expires u64, ms since 1970
 //	7 revoke  u8 1 | inviter 32 | id 32
 //	8 claim   u8 1 | id 32 | author 32 | signature 64
+//	9 return  u8 1 | author 32 | role u8 | removals
+//	10 adopt  u8 1 | author 32 | removals | cuts, as of remove
+//	11 presence  u8 1 | author 32 | turn u32 | u8: 1 dormant, 0 active
+//	12 rotate u8 1 | to 32 | signature 64 | cuts, as of remove
+//
+//	removals: u32 n > 0, then n x: author 32, incarnation u64, sequence u64, id 32;
+//	         strictly ascending
 //
 // Roles: 1 reader, 2 writer, 3 admin, 4 owner. Each may do all that those before
 // it may.
 //
-// The author of the genesis entry is an owner, for ever. A member operation
+// The author of the genesis entry is an owner, for ever: the creator. A member operation
 // grants a role: owners grant any, admins reader and writer. A remove operation
-// takes away what is junior to its author's own role: an owner removes anyone but
-// owners, an admin readers and writers. It cuts: of each chain of the removed
+// takes away what is not senior to its author's own role: an owner removes anyone but the
+// creator, an admin readers, writers and admins. It cuts: of each chain of the removed
 // author the entries up to the one named still count, of a chain that it does not
 // name, none. Two removals of one author both stand: what counts is what both let count.
+//
+// # Removals against each other
+//
+// A removal stands if its author had the right to it, where only removals by those
+// senior to that author's role are asked: a senior's voids a junior's, and of equals that
+// remove each other both stand, whatever their cuts say. Everything else that an
+// author does counts as far as all removals that stand let it, those by equals as well.
+// So an admin that was removed by another can still remove, as if at the same time, until
+// a senior removes it, too.
+//
+// # Back again
+//
+// A grant to a removed author has no effect, whoever made it and whenever: removing
+// beats what did not know of it. A return operation names the removals that it knows, and
+// grants in spite of them: of those that its author's role is at least equal to. Its
+// right begins where it is named, as with every grant. An adopt operation lets entries
+// count that such removals cut off, up to those that it names.
+//
+// Presence says that a member is dormant, which an admin may say, or active, which
+// the member may say itself. It takes away no right: nobody waits for who is dormant.
+//
+// A rotate operation hands on what its author is to a key that has signed for it: the new
+// one has the role that the old one has there, from where it names the entry. What the
+// old key writes beyond the cut does not count. Of two rotations the first in the order of
+// places counts.
 //
 // An invite says that its author will make a member of whoever holds a secret. Its id
 // is the public key that belongs to the secret. A claim stands in an entry of the
@@ -39,14 +71,15 @@
 //     long the grant has been there.
 //   - A removal counts by its cut, whenever it comes, also for entries that were
 //     here long before.
-//   - The entries of grants and removals must themselves count. Since only a
-//     senior's removal takes a right away, the question ends: what an owner may do
-//     depends on no removal, what an admin may on those by owners only.
+//   - The entries of grants must themselves count, and those of removals must stand.
+//     Whether a removal stands depends on those by seniors only, and a grant is named
+//     after it was made, so the question ends.
 //
 // An entry without the right to one of its operations has no effect at all.
 //
-// Not here yet: a removed author's return, leaving by oneself, removal among
-// equals. Until then a removal is for good, and equals cannot remove each other.
+// Who may be in the store at all, so that its entries are kept (Introduced), does not
+// depend on removals: whom an entry names whose author once had the right to. What a
+// writer says of strangers brings nobody in.
 //
 // # Rules for changing it
 //
@@ -76,7 +109,7 @@ const (
 // IsOp reports whether operations of a kind are of this package.
 func IsOp(kind uint16) bool {
 	switch kind {
-	case KindMember, KindRemove, KindInvite, KindRevoke, KindClaim:
+	case KindMember, KindRemove, KindInvite, KindRevoke, KindClaim, KindReturn, KindAdopt, KindPresence, KindRotate:
 		return true
 	}
 	return false
@@ -92,8 +125,13 @@ const (
 	None   Role = 0 // no member
 	Reader Role = 1
 	Writer Role = 2 // changes keys, topics and offsets
-	Admin  Role = 3 // grants and removes readers and writers
-	Owner  Role = 4 // grants every role, removes all others
+	Admin  Role = 3 // grants reader and writer; removes those, and admins
+	Owner  Role = 4 // grants every role, removes all but the creator
+
+	// creator is the rank of who began the store, above all that can be granted.
+	creator Role = 5
+	// always is above every rank: no removal is asked.
+	always Role = 255
 )
 
 var roleNames = [...]string{"none", "reader", "writer", "admin", "owner"}

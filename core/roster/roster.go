@@ -17,6 +17,9 @@ type History interface {
 	// Named returns the entries, among those that Grants reports, which the entry
 	// at a place or one that it follows in its author's chain has as parents.
 	Named(at sigchain.Place) []sigchain.Ref
+	// Sound is Valid whatever was folded for good: whether the chain holds up to there
+	// by what is known now.
+	Sound(at sigchain.Place) bool
 	// Final returns the role with which what stands at a place was folded, when
 	// that is for good, whatever else comes to light.
 	Final(at sigchain.Place) (Role, bool)
@@ -30,6 +33,9 @@ type Roster struct {
 	entries  map[sigchain.Ref]*Entry
 	granted  map[lattice.AuthorID][]sigchain.Ref // ascending, by whom they are for
 	removals map[lattice.AuthorID][]removal      // by whom they remove
+	adopted  map[lattice.AuthorID][]adoption     // by whose entries they adopt
+	presence map[lattice.AuthorID][]said         // by of whom they say it
+	rotated  map[lattice.AuthorID][]rotation     // by whose key they are, ascending
 	invites  invitations
 	stands   map[question]bool
 }
@@ -43,6 +49,16 @@ type Entry struct {
 	Invites []Invite
 	Revokes []Revoke
 	Claims  []Claim
+
+	Returns   []Return
+	Adopts    []Adopt
+	Presences []Presence
+	Rotates   []Rotate
+}
+
+// Len is how many operations it has.
+func (e *Entry) Len() int {
+	return len(e.Members) + len(e.Removes) + len(e.Invites) + len(e.Revokes) + len(e.Claims) + len(e.Returns) + len(e.Adopts) + len(e.Presences) + len(e.Rotates)
 }
 
 type removal struct {
@@ -51,16 +67,37 @@ type removal struct {
 	Remove
 }
 
+type adoption struct {
+	at    sigchain.Ref
+	needs Role
+	Adopt
+}
+
+type said struct {
+	at    sigchain.Ref
+	needs Role
+	Presence
+}
+
+type rotation struct {
+	at    sigchain.Ref
+	needs Role
+	Rotate
+}
+
+// question is whether what stands at a place has a role.
 type question struct {
 	at   sigchain.Place
 	role Role
+	in   mode
 }
 
 // New returns the roster of a store that creator began.
 func New(creator lattice.AuthorID, h History) *Roster {
 	return &Roster{
 		creator: creator, history: h, entries: map[sigchain.Ref]*Entry{}, granted: map[lattice.AuthorID][]sigchain.Ref{},
-		removals: map[lattice.AuthorID][]removal{}, invites: invitations{}, stands: map[question]bool{},
+		removals: map[lattice.AuthorID][]removal{}, adopted: map[lattice.AuthorID][]adoption{}, presence: map[lattice.AuthorID][]said{},
+		rotated: map[lattice.AuthorID][]rotation{}, invites: invitations{}, stands: map[question]bool{},
 	}
 }
 
@@ -71,14 +108,25 @@ func (r *Roster) Add(e Entry) bool {
 		return false
 	}
 	r.entries[e.At] = &e
-	for _, m := range e.Members {
-		refs := r.granted[m.Author]
+	for to := range e.admits {
+		refs := r.granted[to]
 		if i, ok := slices.BinarySearchFunc(refs, e.At, sigchain.Ref.Compare); !ok {
-			r.granted[m.Author] = slices.Insert(refs, i, e.At)
+			r.granted[to] = slices.Insert(refs, i, e.At)
 		}
 	}
-	for _, rm := range e.Removes {
-		r.removals[rm.Author] = append(r.removals[rm.Author], removal{e.At, e.Needs, rm})
+	for _, x := range e.Removes {
+		r.removals[x.Author] = append(r.removals[x.Author], removal{e.At, e.Needs, x})
+	}
+	for _, x := range e.Adopts {
+		r.adopted[x.Author] = append(r.adopted[x.Author], adoption{e.At, e.Needs, x})
+	}
+	for _, x := range e.Presences {
+		r.presence[x.Author] = append(r.presence[x.Author], said{e.At, e.Needs, x})
+	}
+	for _, x := range e.Rotates {
+		all := append(r.rotated[e.At.Author], rotation{e.At, e.Needs, x})
+		slices.SortStableFunc(all, func(a, b rotation) int { return a.at.Compare(b.at) })
+		r.rotated[e.At.Author] = all
 	}
 	r.invites.addEntry(e)
 	r.Forget()
@@ -108,6 +156,19 @@ func (r *Roster) Grants(at sigchain.Ref, to lattice.AuthorID) bool {
 // the author names as parents when it first uses them. Read-only.
 func (r *Roster) GrantsTo(to lattice.AuthorID) []sigchain.Ref { return r.granted[to] }
 
+// Named yields the authors that an entry gives something, whether it counts or not, in no
+// order, and the creator.
+func (r *Roster) Named(yield func(lattice.AuthorID) bool) {
+	if _, ok := r.granted[r.creator]; !ok && !yield(r.creator) {
+		return
+	}
+	for a := range r.granted {
+		if !yield(a) {
+			return
+		}
+	}
+}
+
 // Removals yields what removes an author and where, whether it counts or not.
 func (r *Roster) Removals(of lattice.AuthorID) iter.Seq2[sigchain.Ref, Remove] {
 	return func(yield func(sigchain.Ref, Remove) bool) {
@@ -128,90 +189,53 @@ func (r *Roster) Entry(at sigchain.Ref) (Entry, bool) {
 	return *e, true
 }
 
-// Role returns the role that counts at a place of a chain.
-func (r *Roster) Role(at sigchain.Place) Role {
-	if role, ok := r.history.Final(at); ok {
-		return role
-	}
-	return r.greatest(at, r.history.Named(at), r.history.Valid(at))
-}
-
-// Member returns the role that an author's next entry would have in a chain that
-// counts so far, if it names all grants. It goes in chains that no removal names.
-func (r *Roster) Member(author lattice.AuthorID) Role {
-	return r.greatest(sigchain.Place{Author: author, Incarnation: 1<<64 - 1, Seq: 1<<64 - 1}, r.granted[author], true)
-}
-
-func (r *Roster) greatest(at sigchain.Place, named []sigchain.Ref, valid bool) Role {
-	if !valid {
-		return None
-	}
-	if at.Author == r.creator {
-		return Owner
-	}
-	best := None
-	for _, ref := range named {
-		e := r.entries[ref]
-		if e == nil {
-			continue
+// Cuts yields the places behind which what an author may do can change because of what
+// others, or its own rotations, say of its chains.
+func (r *Roster) Cuts(of lattice.AuthorID) iter.Seq[sigchain.Link] {
+	return func(yield func(sigchain.Link) bool) {
+		var all []sigchain.Link
+		for _, x := range r.removals[of] {
+			all = append(all, x.Cut...)
 		}
-		for _, m := range e.Members {
-			if m.Author == at.Author && m.Role > best && r.counts(ref.Place(), e.Needs) && !r.removed(at, m.Role) {
-				best = m.Role
+		for _, x := range r.adopted[of] {
+			all = append(all, x.Upto...)
+		}
+		for _, x := range r.rotated[of] {
+			all = append(append(all, x.Cut...), x.at.Link)
+		}
+		for _, l := range all {
+			if !yield(l) {
+				return
 			}
 		}
 	}
-	return best
 }
 
-// counts reports whether an entry of the roster has at least a role. Its answers are
-// remembered. It asks about entries that count by earlier grants, or about roles
-// senior to the one in question, so it comes to an end.
-func (r *Roster) counts(at sigchain.Place, needs Role) bool {
-	q := question{at, needs}
-	yes, ok := r.stands[q]
-	if !ok {
-		r.stands[q] = false // what rests on itself does not count; only damaged records say so
-		yes = r.has(at, needs)
-		r.stands[q] = yes
-	}
-	return yes
-}
-
-func (r *Roster) has(at sigchain.Place, needs Role) bool {
-	if role, ok := r.history.Final(at); ok {
-		return role >= needs
-	}
-	if !r.history.Valid(at) {
-		return false
-	}
-	if at.Author == r.creator {
-		return true
-	}
-	for _, ref := range r.history.Named(at) {
-		e := r.entries[ref]
-		if e == nil {
-			continue
+// Changes yields the adoptions and rotations of an author's chains that count, with the
+// last entry of one incarnation that is as it would be without.
+func (r *Roster) Changes(of lattice.AuthorID, incarnation uint64) iter.Seq2[sigchain.Ref, uint64] {
+	upto := func(cut []sigchain.Link) uint64 {
+		for _, l := range cut {
+			if l.Incarnation == incarnation {
+				return l.Seq
+			}
 		}
-		for _, m := range e.Members {
-			if m.Author == at.Author && m.Role >= needs && r.counts(ref.Place(), e.Needs) && !r.removed(at, m.Role) {
-				return true
+		return 0
+	}
+	return func(yield func(sigchain.Ref, uint64) bool) {
+		for _, x := range r.adopted[of] {
+			if upto(x.Upto) > 0 && r.counts(x.at.Place(), x.needs) && !yield(x.at, 0) {
+				return
+			}
+		}
+		for _, x := range r.rotated[of] {
+			last := upto(x.Cut)
+			if x.at.Incarnation == incarnation {
+				last = x.at.Seq
+			}
+			if r.counts(x.at.Place(), x.needs) && !yield(x.at, last) {
+				return
 			}
 		}
 	}
-	return false
-}
-
-// removed reports whether a removal by a senior to role, which counts, cuts off
-// what stands at a place.
-func (r *Roster) removed(at sigchain.Place, role Role) bool {
-	if role >= Owner {
-		return false
-	}
-	for _, rm := range r.removals[at.Author] {
-		if rm.beyond(at) && r.counts(rm.at.Place(), max(rm.needs, role+1)) {
-			return true
-		}
-	}
-	return false
 }

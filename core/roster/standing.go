@@ -16,18 +16,21 @@ type Standing struct {
 	Role    Role
 	Creator bool
 	Granted sigchain.Ref   // the entry that gave it Role; zero for the creator
-	Removed []sigchain.Ref // entries that removed it and count, ascending
+	Removed []sigchain.Ref // entries that removed it and stand, ascending
+	Dormant bool
+	// Next is the key that took its place, if it was rotated; zero: none.
+	Next lattice.AuthorID
 }
 
 // Standings returns how everyone stands whom an entry that counts made a member or
 // removed, ascending by author.
 func (r *Roster) Standings() []Standing {
-	all := []Standing{{Author: r.creator, Role: Owner, Creator: true}}
+	all := []Standing{{Author: r.creator, Role: r.Member(r.creator), Creator: true, Dormant: r.Dormant(r.creator), Next: r.next(r.creator)}}
 	for author := range r.granted {
 		if author == r.creator {
 			continue
 		}
-		s := Standing{Author: author, Role: r.Member(author)}
+		s := Standing{Author: author, Role: r.Member(author), Dormant: r.Dormant(author), Next: r.next(author)}
 		counted := false
 		for _, ref := range r.granted[author] {
 			e := r.entries[ref]
@@ -35,14 +38,14 @@ func (r *Roster) Standings() []Standing {
 				continue
 			}
 			counted = true
-			for _, m := range e.Members {
-				if m.Author == author && m.Role == s.Role && s.Granted.Seq == 0 {
+			for to, g := range e.admits {
+				if to == author && (g.Role == s.Role || g.Role == None) && s.Granted.Seq == 0 {
 					s.Granted = ref
 				}
 			}
 		}
 		for _, rm := range r.removals[author] {
-			if r.counts(rm.at.Place(), rm.needs) {
+			if r.Removed(rm.at) {
 				s.Removed = append(s.Removed, rm.at)
 			}
 		}
@@ -53,4 +56,14 @@ func (r *Roster) Standings() []Standing {
 	}
 	slices.SortFunc(all, func(a, b Standing) int { return bytes.Compare(a.Author[:], b.Author[:]) })
 	return all
+}
+
+// next returns the key to which an author's was rotated.
+func (r *Roster) next(author lattice.AuthorID) lattice.AuthorID {
+	for _, x := range r.rotated[author] {
+		if r.counts(x.at.Place(), x.needs) {
+			return x.To
+		}
+	}
+	return lattice.AuthorID{}
 }

@@ -106,7 +106,7 @@ type Member struct {
 // people are who may be here, as the fold has it. It is replaced, never changed, and
 // read without a lock: also while the state is made again.
 type people struct {
-	all  map[lattice.AuthorID]Member // the creator, and all who were ever granted something
+	all  map[lattice.AuthorID]Member // the creator, and all whom somebody named who had the right to
 	gone error                       // this node was removed
 }
 
@@ -148,15 +148,17 @@ func (db *DB) meet() {
 		}
 	}
 	add(db.o.Genesis.Author)
-	for e := range r.Entries {
-		for _, m := range e.Members {
-			add(m.Author)
+	for a := range r.Named {
+		if r.Introduced(a) {
+			add(a)
 		}
 	}
 	if p.all[db.own.Author].Role == roster.None {
 		for at := range r.Removals(db.own.Author) {
-			p.gone = ErrRemovedBy(at.Author)
-			break
+			if r.Removed(at) {
+				p.gone = ErrRemovedBy(at.Author)
+				break
+			}
 		}
 	}
 	db.people.Store(p)
@@ -174,7 +176,7 @@ func (db *DB) greet() {
 // enrols reports whether entries say something of who may be here.
 func enrols(all []fold.Folded) bool {
 	for _, f := range all {
-		for _, op := range f.Entry.Ops { // also of void ones: whom they name may be here on every node, or on none
+		for _, op := range f.Entry.Ops { // also of void ones: a removal that makes them so takes away nobody's place here
 			if roster.IsOp(op.Kind) {
 				return true
 			}

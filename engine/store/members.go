@@ -291,10 +291,7 @@ func (s *Store) Remove(ctx context.Context, node lattice.NodeID) (Removed, error
 		return out, lattice.E(lattice.Conflict, fmt.Errorf("remove %s: it was removed before", node.Short()))
 	}
 	out.Was = standing.Role
-	needs := max(roster.Admin, standing.Role+1) // a senior's
-	if standing.Role == roster.Owner {
-		return out, fmt.Errorf("remove %s: %w: it is an owner, and owners cannot be removed", node.Short(), ErrRole)
-	}
+	needs := max(roster.Admin, standing.Role) // an equal's
 	if err := s.mayGrant(needs, "remove "+roleName(standing.Role)); err != nil {
 		return out, err
 	}
