@@ -19,6 +19,7 @@ import (
 	"github.com/lattice-log/lattice/engine/keyval"
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/internal/tick"
+	"github.com/lattice-log/lattice/mesh/batches"
 	"github.com/lattice-log/lattice/mesh/reconcile"
 	"github.com/lattice-log/lattice/storage/disk"
 )
@@ -47,13 +48,14 @@ type node struct {
 	unfollow func()
 	replica  *reconcile.Replica
 	linked   []bool
-	inbox    [][]message // by sender
+	inbox    [][streams][]message // by sender
 	keeps    []reconcile.Store
 	reads    []reconcile.Read
-	topics   []lattice.TopicID // that it leads
 	said     []reconcile.Message
 	again    bool // it is to be restarted
-	blank    bool // its disk was emptied, and it has not been in step with anybody since
+	freight
+	readable map[lattice.TopicPartition]int64 // up to where readers were shown a partition since the disk is there
+	blank    bool                             // its disk was emptied, and it has not been in step with anybody since
 
 	mu    sync.Mutex
 	mail  mail
@@ -66,6 +68,17 @@ type mail struct {
 	tip              sigchain.Link
 	time             uint64
 	members, rebased bool
+	topics           bool // came, went or were given partitions
+	changed          map[lattice.TopicPartition]bool
+	answers          []answered
+}
+
+// grew notes that a partition has more.
+func (m *mail) grew(id lattice.TopicPartition) {
+	if m.changed == nil {
+		m.changed = map[lattice.TopicPartition]bool{}
+	}
+	m.changed[id] = true
 }
 
 // randomness is a reader of the seed's numbers that goroutines may share.
@@ -101,7 +114,7 @@ func (c *clock) set(wrong time.Duration) {
 }
 
 func newNode(w *world, i int) *node {
-	n := &node{w: w, i: i, name: string(rune('a' + i)), mem: disk.NewMem(), linked: make([]bool, w.nodes), inbox: make([][]message, w.nodes)}
+	n := &node{w: w, i: i, name: string(rune('a' + i)), mem: disk.NewMem(), linked: make([]bool, w.nodes), inbox: make([][streams][]message, w.nodes), readable: map[lattice.TopicPartition]int64{}}
 	n.key = w.keyOf(n.name)
 	n.id = n.key.Author()
 	var seed [32]byte
@@ -172,6 +185,8 @@ func (n *node) open() {
 	n.w.must(err)
 	n.replica = r
 	n.w.say("%s runs", n.name)
+	n.carry()
+	n.checkReadable()
 }
 
 func (n *node) post(write func(*mail)) {
@@ -190,6 +205,7 @@ func (n *node) halt(clean bool) {
 		n.w.cut(n, p, n.name+" stops")
 	}
 	n.unfollow()
+	n.unload()
 	err := errors.Join(n.stop(), n.st.Close())
 	n.st, n.replica = nil, nil
 	n.w.quiet()
@@ -235,6 +251,7 @@ func (n *node) hear() bool {
 	m := n.mail
 	n.mail = mail{}
 	n.mu.Unlock()
+	n.hearOfRecords(m)
 	if m.rebased {
 		e, err := n.replica.Rebase(n.inventory(), n.w.now)
 		n.w.must(err)
@@ -251,7 +268,7 @@ func (n *node) hear() bool {
 			}
 		}
 	}
-	return m.rebased || m.members || m.own != nil
+	return m.rebased || m.members || m.own != nil || m.topics || len(m.changed)+len(m.answers) > 0
 }
 
 // do takes effects: what is to be stored or read waits for its turn.
@@ -274,13 +291,13 @@ func (n *node) do(e reconcile.Effects) {
 		if !n.linked[to.i] {
 			continue
 		}
+		n.claimsEntries(s.Message)
 		all := []reconcile.Message{s.Message}
 		if n.lies {
 			all = n.lie(s.Message)
 		}
 		for _, m := range all {
-			due := w.now + w.slow[[2]int{n.i, to.i}]
-			to.inbox[n.i] = append(to.inbox[n.i], message{due, reconcile.Encode(m)})
+			n.send(to, aboutEntries, reconcile.Encode(m))
 		}
 	}
 	for _, d := range e.Drop {
@@ -301,12 +318,29 @@ func faultOfPeer(r reconcile.Reason) bool {
 }
 
 // deliver gives the node the next message of another.
-func (n *node) deliver(from *node) {
-	b := n.inbox[from.i][0].bytes
-	n.inbox[from.i] = n.inbox[from.i][1:]
-	n.w.say("%s -> %s %s", from.name, n.name, describe(b))
-	e, err := n.replica.Step(from.id, b, n.w.now)
-	n.do(e)
+func (n *node) deliver(from *node, about stream) {
+	q := &n.inbox[from.i][about]
+	b := (*q)[0].bytes
+	*q = (*q)[1:]
+	n.w.say("%s -> %s %s", from.name, n.name, describe(about, b))
+	switch about {
+	case aboutAsks:
+		n.lead(from, b)
+		return
+	case aboutAnswers:
+		n.answer(from, b)
+		return
+	}
+	var err error
+	if about == aboutBatches {
+		var e batches.Effects
+		e, err = n.parts.Step(from.id, b, n.w.now)
+		n.takeFreight(e)
+	} else {
+		var e reconcile.Effects
+		e, err = n.replica.Step(from.id, b, n.w.now)
+		n.do(e)
+	}
 	if err != nil {
 		n.w.cut(n, from, short(err))
 	}

@@ -108,6 +108,12 @@ func (w *world) step() {
 		n.newTopic()
 	case k < 34:
 		n.produce()
+	case k < 36:
+		n.fetch()
+	case k < 37 && w.truncates:
+		n.truncate()
+	case k < 38:
+		n.retry()
 	case k < 46:
 		w.connect(n, p)
 	case k < 49:
@@ -217,6 +223,7 @@ func (w *world) hostility() {
 	switch {
 	case w.rng.IntN(4) == 0:
 		w.intrude()
+		w.trespass()
 	case w.forks && w.eve == nil:
 		w.makeEve()
 	case w.forks:

@@ -17,15 +17,16 @@ var epoch = time.UnixMilli(1_767_225_600_000)
 
 // profile is what may happen in a run. It is drawn from the seed.
 type profile struct {
-	nodes   int
-	liar    bool // the last node lies
-	forks   bool // an author without a node signs two histories
-	removes bool // members are removed
-	prunes  bool // not together with removes: a cut below what was pruned counts as the design says, which the check does not follow
-	clocks  bool // clocks are wrong
-	losses  bool // disks are emptied, or put back from a backup
-	errors  bool // disks fail
-	steps   int
+	nodes     int
+	liar      bool // the last node lies
+	forks     bool // an author without a node signs two histories
+	removes   bool // members are removed
+	prunes    bool // not together with removes: a cut below what was pruned counts as the design says, which the check does not follow
+	clocks    bool // clocks are wrong
+	losses    bool // disks are emptied, or put back from a backup
+	errors    bool // disks fail
+	truncates bool // logs are truncated
+	steps     int
 }
 
 func (p profile) String() string {
@@ -33,7 +34,7 @@ func (p profile) String() string {
 	for _, x := range []struct {
 		on   bool
 		name string
-	}{{p.liar, "liar"}, {p.forks, "forks"}, {p.removes, "removals"}, {p.prunes, "pruning"}, {p.clocks, "wrong clocks"}, {p.losses, "lost disks"}, {p.errors, "disk errors"}} {
+	}{{p.liar, "liar"}, {p.forks, "forks"}, {p.removes, "removals"}, {p.prunes, "pruning"}, {p.clocks, "wrong clocks"}, {p.losses, "lost disks"}, {p.truncates, "truncation"}, {p.errors, "disk errors"}} {
 		if x.on {
 			on = append(on, x.name)
 		}
@@ -45,7 +46,7 @@ func drawProfile(r *rand.Rand) profile {
 	chance := func(n int) bool { return r.IntN(n) == 0 }
 	p := profile{nodes: 2 + r.IntN(4), steps: 60 + r.IntN(140), liar: chance(3), forks: chance(3), removes: chance(2), clocks: chance(3), losses: chance(3), errors: chance(2)}
 	p.prunes = !p.removes && chance(2)
-	p.liar = p.liar && p.nodes > 2
+	p.liar, p.truncates = p.liar && p.nodes > 2, chance(2)
 	return p
 }
 
@@ -60,8 +61,13 @@ type world struct {
 	blocked map[[2]int]bool // nothing goes from the first to the second
 	slow    map[[2]int]int64
 	writes  []*write
-	records map[place]produced
-	adds    []*write // to the counter
+	orders  []*order                         // what clients want of topics
+	records map[place]produced               // what they were told
+	shown   map[inTerm]string                // what readers were shown
+	low     map[lattice.TopicPartition]int64 // where a client wanted a log to begin
+	began   map[lattice.TopicPartition]int64 // where it was told that it does
+	lostAll map[lattice.TopicID]bool         // its leader has lost its disk, or got back an old one
+	adds    []*write                         // to the counter
 	eve     *author
 	trace   strings.Builder
 	seen    map[string]int // how often what happened
@@ -74,7 +80,8 @@ func newWorld(seed uint64) *world {
 	r := rand.New(rand.NewPCG(seed, 0x1a771ce))
 	w := &world{
 		profile: drawProfile(r), seed: seed, rng: r, now: epoch.UnixMilli(), blocked: map[[2]int]bool{}, slow: map[[2]int]int64{},
-		records: map[place]produced{}, seen: map[string]int{},
+		records: map[place]produced{}, shown: map[inTerm]string{}, low: map[lattice.TopicPartition]int64{}, began: map[lattice.TopicPartition]int64{},
+		lostAll: map[lattice.TopicID]bool{}, seen: map[string]int{},
 	}
 	w.say("seed %d: %s", seed, w.profile)
 	for i := range w.nodes {
@@ -127,6 +134,12 @@ func (w *world) pass(ms int64) {
 		if n.up() {
 			n.do(n.replica.Tick(w.now))
 		}
+		if n.up() {
+			n.takeFreight(n.parts.Tick(w.now))
+		}
+		if n.up() {
+			n.giveUp()
+		}
 	}
 }
 
@@ -177,12 +190,19 @@ func (w *world) connect(a, b *node) bool {
 	}
 	w.say("%s and %s are connected", a.name, b.name)
 	a.linked[b.i], b.linked[a.i] = true, true
-	a.inbox[b.i], b.inbox[a.i] = nil, nil
-	if a.do(a.replica.Connect(b.id, w.now)); !a.linked[b.i] {
-		return false // it is kept off
+	a.inbox[b.i], b.inbox[a.i] = [streams][]message{}, [streams][]message{}
+	for _, x := range [2][2]*node{{a, b}, {b, a}} {
+		x[0].beginAsks(x[1])
 	}
-	b.do(b.replica.Connect(a.id, w.now))
-	return true
+	for _, x := range [2][2]*node{{a, b}, {b, a}} {
+		if a.linked[b.i] {
+			x[0].do(x[0].replica.Connect(x[1].id, w.now))
+		}
+		if a.linked[b.i] {
+			x[0].takeFreight(x[0].parts.Connect(x[1].id, w.now))
+		}
+	}
+	return a.linked[b.i] // or one is kept off
 }
 
 // cut ends the session of two nodes, with what is under way.
@@ -190,12 +210,18 @@ func (w *world) cut(a, b *node, why string) {
 	if !a.linked[b.i] {
 		return
 	}
-	w.say("%s and %s are cut, with %d messages under way: %s", a.name, b.name, len(a.inbox[b.i])+len(b.inbox[a.i]), why)
+	lost := 0
+	for i := range streams {
+		lost += len(a.inbox[b.i][i]) + len(b.inbox[a.i][i])
+	}
+	w.say("%s and %s are cut, with %d messages under way: %s", a.name, b.name, lost, why)
 	a.linked[b.i], b.linked[a.i] = false, false
-	a.inbox[b.i], b.inbox[a.i] = nil, nil
+	a.inbox[b.i], b.inbox[a.i] = [streams][]message{}, [streams][]message{}
 	for _, x := range [2][2]*node{{a, b}, {b, a}} {
 		if x[0].up() {
 			x[0].do(x[0].replica.Disconnect(x[1].id, w.now))
+			x[0].takeFreight(x[0].parts.Disconnect(x[1].id, w.now))
+			x[0].endAsks(x[1])
 		}
 	}
 }
@@ -203,10 +229,15 @@ func (w *world) cut(a, b *node, why string) {
 // event does one thing that is waiting to be done; false: nothing is.
 func (w *world) event() bool {
 	type choice struct {
-		n    *node
-		what int // -1 store, -2 read, else from whom a message is
+		n     *node
+		what  int // one of those below, or from whom a message is
+		about stream
 	}
+	const store, read, receive, load = -1, -2, -3, -4
 	var can []choice
+	if w.poll() {
+		return true
+	}
 	for _, n := range w.all {
 		if !n.up() {
 			continue
@@ -220,14 +251,22 @@ func (w *world) event() bool {
 			return true
 		}
 		if len(n.keeps) > 0 {
-			can = append(can, choice{n, -1})
+			can = append(can, choice{n, store, 0})
 		}
 		if len(n.reads) > 0 {
-			can = append(can, choice{n, -2})
+			can = append(can, choice{n, read, 0})
 		}
-		for j, q := range n.inbox {
-			if len(q) > 0 && q[0].due <= w.now && !w.blocked[[2]int{j, n.i}] {
-				can = append(can, choice{n, j})
+		if len(n.receives) > 0 {
+			can = append(can, choice{n, receive, 0})
+		}
+		if len(n.loads) > 0 {
+			can = append(can, choice{n, load, 0})
+		}
+		for j, all := range n.inbox {
+			for about, q := range all {
+				if len(q) > 0 && q[0].due <= w.now && !w.blocked[[2]int{j, n.i}] {
+					can = append(can, choice{n, j, stream(about)})
+				}
 			}
 		}
 	}
@@ -235,12 +274,16 @@ func (w *world) event() bool {
 		return false
 	}
 	switch c := can[w.rng.IntN(len(can))]; c.what {
-	case -1:
+	case store:
 		c.n.keep()
-	case -2:
+	case read:
 		c.n.load()
+	case receive:
+		c.n.receive()
+	case load:
+		c.n.loadSpan()
 	default:
-		c.n.deliver(w.all[c.what])
+		c.n.deliver(w.all[c.what], c.about)
 	}
 	return true
 }

@@ -213,7 +213,7 @@ func (db *DB) DropSnapshot(id lattice.Hash) error {
 
 // Snapshot writes the state as it is now, decided, to a snapshot that is kept, and
 // returns it. Writes go on meanwhile. If the newest that is kept holds the same, it
-// is that. The steps, and what a crash leaves:
+// is that. Errors: ErrNotBegun. The steps, and what a crash leaves:
 //
 //  1. The file is written beside the others and synced. A crash leaves a file that
 //     the next snapshot writes over.
@@ -259,6 +259,21 @@ func (db *DB) roll() error {
 // errMoving means that a fork came to light meanwhile.
 var errMoving = lattice.E(lattice.Unavailable, errors.New("the state is being made again: try again"))
 
+// ErrNotBegun: the store's first entry is not here, so there is no state that could be
+// written to a snapshot: this node has joined, and has heard nothing so far. Kind NotYet.
+var ErrNotBegun = lattice.E(lattice.NotYet, errors.New("nothing of the store is here yet"))
+
+// hasGenesis reports whether a fold has the store's first entry.
+func (db *DB) hasGenesis(m *fold.Machine) bool {
+	g := db.o.Genesis
+	for c := range m.Chains {
+		if c.Writer.Author == g.Author && c.Writer.Incarnation == g.Incarnation {
+			return c.Tip.Seq > 0
+		}
+	}
+	return false
+}
+
 func (db *DB) snapshotOnce(ctx context.Context) (Kept, error) {
 	s, err := db.settledTree(ctx)
 	if err != nil {
@@ -273,6 +288,9 @@ func (db *DB) snapshotOnce(ctx context.Context) (Kept, error) {
 	m, err := s.machine()
 	if err != nil {
 		return Kept{}, err
+	}
+	if !db.hasGenesis(m) {
+		return Kept{}, ErrNotBegun
 	}
 	dir := snapshotsDir(db.o.FS, db.o.Dir)
 	if err := disk.MkdirAll(db.o.FS, dir); err != nil {

@@ -164,7 +164,9 @@ func (s *Store) takeDue(ctx context.Context, newest keyval.Kept, now time.Time) 
 		return err
 	}
 	if root.Hash != newest.Root {
-		_, err = s.state.Snapshot(ctx)
+		if _, err = s.state.Snapshot(ctx); errors.Is(err, keyval.ErrNotBegun) {
+			return nil
+		}
 	}
 	if err == nil { // otherwise it is due again at the next look
 		s.upkeep.looked = now

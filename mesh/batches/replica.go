@@ -74,7 +74,8 @@ type Receive struct {
 }
 
 // Read asks for durable batches of a partition from a leaf on, about Max bytes but at
-// least one batch, with what proves them.
+// least one batch, with what proves them. Max 0: none, but the checkpoint that From is
+// the size of.
 type Read struct {
 	ID        uint64
 	Peer      lattice.NodeID // for whom

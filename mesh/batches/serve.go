@@ -13,6 +13,7 @@ type serving struct {
 	ask     uint32
 	after   uint64 // the leaf that it gets next
 	live    bool   // it had all that is here once
+	bare    bool   // it follows from where this log ends: it gets the checkpoint alone
 	queued  bool
 	reading bool
 	over    bool // replaced or ended: what is read for it is not sent
@@ -42,7 +43,9 @@ func (r *Replica) followed(p *peer, m Follows) error {
 		case len(p.serving) >= r.c.MaxPartitions:
 			return fault(reconcile.TooMuch, "it follows more than %d partitions", r.c.MaxPartitions)
 		default:
-			x := &serving{part: t, ask: f.Ask, after: f.From}
+			// Who was told that the log begins at its end has nothing to take there, and only
+			// the checkpoint says that nothing before it is offered.
+			x := &serving{part: t, ask: f.Ask, after: f.From, bare: f.From > 0 && f.From == t.here.Proven}
 			p.serving[f.Partition] = x
 			r.ready(p, x)
 		}
@@ -58,7 +61,7 @@ func (r *Replica) followed(p *peer, m Follows) error {
 func (r *Replica) ready(p *peer, x *serving) {
 	switch {
 	case x.queued || x.reading || x.over:
-	case x.after >= x.part.here.Proven:
+	case x.after >= x.part.here.Proven && !x.bare:
 		x.live = true
 	default:
 		x.queued = true
@@ -120,7 +123,10 @@ func (r *Replica) serve(p *peer) {
 			turn *= 4 // nobody waits for it
 		}
 		turn = min(turn, p.credit-p.held)
-		x.reading = true
+		if x.bare && x.after == x.part.here.Proven {
+			turn = 0
+		}
+		x.reading, x.bare = true, false
 		p.reading++
 		p.held += turn
 		id := r.nextID()
@@ -153,7 +159,7 @@ func (r *Replica) Loaded(got Loaded, nowMs int64) Effects {
 		r.end(p, s, got.First, 0)
 	case got.Err != nil: // what cannot be read is not served; the peer finds another source
 		r.end(p, s, 0, reconcile.NotShown)
-	case len(got.Span.Batches) == 0:
+	case len(got.Span.Batches) == 0 && len(got.Span.Note) == 0:
 		p.waiting = append(p.waiting, s)
 	case got.Span.From != s.after || got.Span.Partition != s.part.id:
 		r.end(p, s, 0, reconcile.NotShown)

@@ -124,6 +124,10 @@ func (l *log) read(from uint64, most int) (span.Span, error) {
 	if from < l.first {
 		return s, lattice.E(lattice.OutOfRange, errors.New("truncated"))
 	}
+	if most == 0 && l.note != nil && from == l.where().Proven {
+		s.Note, s.Left, s.Grants = l.note, l.edge(from), [][]byte{[]byte(l.leader)}
+		return s, nil
+	}
 	at, n := from, 0
 	for ; at < l.where().Proven && (n == 0 || n < most); at++ {
 		b := l.batches[at-l.first]

@@ -36,7 +36,8 @@ type Partitions interface {
 
 	// ReadSpan returns durable batches from a leaf on, about max bytes but at least one,
 	// with what proves them to whoever has the log up to there; none, and no error, if
-	// nothing that can be proven is there so far. Kind OutOfRange: the log begins
+	// nothing that can be proven is there so far. With max 0 the checkpoint alone, if
+	// from is how many batches it is of. Kind OutOfRange: the log begins
 	// later here, at leaf first. The batches' memory is only read, and for a short while.
 	ReadSpan(ctx context.Context, p lattice.TopicPartition, from uint64, max int) (s span.Span, first uint64, err error)
 
