@@ -46,6 +46,16 @@ func (e elsewhere) Append(leader lattice.NodeID, a store.RemoteAppend) {
 	})
 }
 
+// Lead implements store.Elsewhere.
+func (e elsewhere) Lead(leader lattice.NodeID, tp lattice.TopicPartition, to lattice.NodeID, wait time.Duration, done func(error)) {
+	e.mesh.Forward(e.store, leader, forward.Ask{Op: forward.Lead, Partition: tp, To: to}, wait, func(x forward.Answer, err error) {
+		done(answered(x, err))
+	})
+}
+
+// Reaches implements store.Elsewhere.
+func (e elsewhere) Reaches(node lattice.NodeID) bool { return e.mesh.Reaches(node) }
+
 // Truncate implements store.Elsewhere.
 func (e elsewhere) Truncate(leader lattice.NodeID, tp lattice.TopicPartition, before int64, wait time.Duration, done func(int64, error)) {
 	ask := forward.Ask{Op: forward.Truncate, Partition: tp, Before: before}
@@ -93,7 +103,7 @@ type leads struct {
 
 var _ p2p.Leader = leads{}
 
-// truncateTime bounds how long a peer's truncation waits for the disk.
+// truncateTime bounds how long what a peer asks, other than an append, waits for the disk.
 const truncateTime = time.Minute
 
 // Lead implements p2p.Leader.
@@ -107,6 +117,16 @@ func (l leads) Lead(from lattice.NodeID, a forward.Ask, done func(forward.Answer
 			}
 			done(forward.Answer{Base: r.Base, Time: r.AppendTime, Start: r.Start})
 		}})
+	case forward.Lead:
+		go func() { // it waits for the disk
+			ctx, cancel := context.WithTimeout(context.Background(), truncateTime)
+			defer cancel()
+			if err := l.st.LeadLed(ctx, from, a.Partition, a.To); err != nil {
+				done(refusal(-1, err))
+				return
+			}
+			done(forward.Answer{Base: -1, Time: -1})
+		}()
 	case forward.Truncate:
 		go func() { // it waits for the disk
 			ctx, cancel := context.WithTimeout(context.Background(), truncateTime)

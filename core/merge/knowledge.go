@@ -84,11 +84,16 @@ func (k *knowledge) common(a, b Point) Point {
 
 // winning returns the terms from the first to the one that rules now: at each
 // step the best of the grants that follow. It is empty for a log without terms.
-func (s State) winning() []Term {
+func (s State) winning() []Term { return Line(s.Terms) }
+
+// Line returns of terms, in any order, those from the first to the one that rules: of
+// two after one, clean beats unclean, then the higher number wins, then the lower id.
+// Whatever else is known, more terms never bring back one that lost.
+func Line(terms []Term) []Term {
 	var line []Term
-	for at := (lattice.Hash{}); len(line) <= len(s.Terms); {
+	for at := (lattice.Hash{}); len(line) <= len(terms); {
 		var next []Term
-		for _, t := range s.Terms {
+		for _, t := range terms {
 			if t.Previous == at {
 				next = append(next, t)
 			}

@@ -136,6 +136,16 @@ func ParseBody(text []byte) (Checkpoint, error) {
 	return c, c.check()
 }
 
+// PeekCheckpoint reads the text of a signed note whose signatures are not checked: it
+// says which term's grant tells who must have signed it. Wraps ErrCheckpoint.
+func PeekCheckpoint(signed []byte) (Checkpoint, error) {
+	if len(signed) > MaxNote {
+		return Checkpoint{}, fmt.Errorf("%w: %d bytes", ErrCheckpoint, len(signed))
+	}
+	text, _, _ := bytes.Cut(signed, []byte("\n\n"))
+	return ParseBody(append(bytes.Clone(text), '\n'))
+}
+
 // SignCheckpoint returns c as a note signed by key. Errors: c itself is wrong
 // (wraps ErrCheckpoint).
 func SignCheckpoint(key identity.Key, c Checkpoint) ([]byte, error) {

@@ -39,7 +39,8 @@
 //  2. The topic entry belongs to that store, is signed by the creator and
 //     creates the topic. Its id gives the topic's id.
 //  3. The first grant is signed by the creator. Each next one follows the one
-//     before it, and is signed by the creator or is a seal of the leader before.
+//     before it, and is signed by the creator, or by the leader before: a seal, or
+//     that leader's next term.
 //     Without grants the creator is the writer.
 //  4. The checkpoint is signed by the last grant's leader, in that grant's term
 //     and incarnation, names it and a partition of the topic; all cosignatures

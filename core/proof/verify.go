@@ -157,7 +157,8 @@ func (r *Result) grants(f File) (last *grant.Signed, err error) {
 				return nil, err
 			}
 		}
-		if bySeal := i > 0 && g.Kind == grant.Seal; g.Signer != r.Creator && !bySeal {
+		// Follows has shown that these are the word of who led before.
+		if byLeader := i > 0 && (g.Kind == grant.Seal || g.Kind == grant.Self); g.Signer != r.Creator && !byLeader {
 			return nil, fmt.Errorf("%w: term %d was granted by %s, not by the store's creator %s",
 				ErrUnsupported, g.Term, g.Signer.Short(), r.Creator.Short())
 		}

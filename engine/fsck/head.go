@@ -111,22 +111,23 @@ func (p *partCheck) checkHead(path string, s headState, newest bool) {
 	if err := p.checkTerms(s.cp); err != nil {
 		p.damage(path, "head without its grant", "slot %d: %v", s.Seq, err)
 	}
-	if !p.follower {
+	own := p.signer(s.cp.Grant) == p.node() || p.author != nil
+	if own && !p.follower {
 		p.stamped(s.cp.Time)
 	}
 	p.claim(claim{s.cp.Size, s.cp.Root, s.cp.End, path, fmt.Sprintf("the checkpoint in slot %d", s.Seq)})
 	switch {
-	case len(s.Note) > 0 && p.follower:
+	case len(s.Note) > 0 && (p.follower || !own):
 		p.checkLeaders(path, s)
 	case len(s.Note) > 0:
-		c, err := merkle.OpenCheckpoint(s.Note, p.signer())
+		c, err := merkle.OpenCheckpoint(s.Note, p.signer(s.cp.Grant))
 		if err == nil && c != s.cp {
 			err = errors.New("it signs another checkpoint")
 		}
 		if err != nil {
 			p.damage(path, "signature wrong", "slot %d: %v", s.Seq, err)
 		}
-	case newest && !p.follower:
+	case newest && own && !p.follower:
 		p.note(path, "not signed yet", "a stop came between writing the newest checkpoint and signing it")
 	}
 }
@@ -134,7 +135,10 @@ func (p *partCheck) checkHead(path string, s headState, newest bool) {
 // checkLeaders checks the leader's checkpoint in a follower's slot: of all that is here,
 // or of less while more was coming.
 func (p *partCheck) checkLeaders(path string, s headState) {
-	c, err := merkle.OpenCheckpoint(s.Note, p.leader)
+	c, err := merkle.PeekCheckpoint(s.Note)
+	if err == nil {
+		c, err = merkle.OpenCheckpoint(s.Note, p.signer(c.Grant))
+	}
 	switch {
 	case err != nil:
 	case c.Origin != p.origin:

@@ -20,7 +20,8 @@ type partCheck struct {
 	tp     lattice.TopicPartition
 	author *authorCheck // of an author log; its blocks are entries
 	leader lattice.AuthorID
-	// follower: another node leads it, and signed what is here.
+	// leader is who created the topic, and once the grants were read who leads it.
+	// follower: another node leads it, and signed what is here, or did until now.
 	follower bool
 	dir      string
 	origin   string
@@ -69,6 +70,10 @@ func (s *storeCheck) checkPartition(tp lattice.TopicPartition, leader lattice.Au
 		return nil
 	}
 	p.readRecords()
+	if n := len(p.grants); n > 0 {
+		last := p.grants[n-1]
+		p.leader, p.follower = last.Leader, last.Leader != s.node() || last.Kind != grant.Self
+	}
 	return p.check()
 }
 
@@ -154,8 +159,10 @@ func (p *partCheck) addGrant(r store.GrantRecord) error {
 		return fmt.Errorf("it is for %s of store %s", g.Partition, g.Store.Short())
 	case g.Term != r.Term:
 		return fmt.Errorf("it is for term %d", g.Term)
-	case g.Signer != p.leader || g.Leader != p.leader:
+	case prev == nil && (g.Signer != p.leader || g.Leader != p.leader):
 		return fmt.Errorf("signed by %s for %s, the topic is %s's", g.Signer.Short(), g.Leader.Short(), p.leader.Short())
+	case g.Kind != grant.Self && g.Kind != grant.Seal:
+		return fmt.Errorf("its right is of a kind that is not taken (%s)", g.Kind)
 	}
 	p.claim(claim{g.BaseSize, g.BaseRoot, g.BaseOffset, p.cat, fmt.Sprintf("the grant of term %d of %s", g.Term, p.tp)})
 	return g.Follows(prev)
@@ -170,8 +177,8 @@ func (p *partCheck) addStatement(r store.StatementRecord) error {
 	switch {
 	case c.Store != p.id || c.Log != p.tp.String():
 		return fmt.Errorf("it is about %s of store %s", c.Log, c.Store.Short())
-	case c.Author != p.leader:
-		return fmt.Errorf("signed by %s", c.Author.Short())
+	case c.Author != p.leader && !slices.ContainsFunc(p.grants, func(g grant.Signed) bool { return g.Leader == c.Author }):
+		return fmt.Errorf("signed by %s, who never led", c.Author.Short())
 	case c.Base != r.Base:
 		return fmt.Errorf("it is about segment %d", c.Base)
 	}
@@ -208,10 +215,15 @@ func (p *partCheck) followed() (done bool) {
 	return false
 }
 
-// signer is who signs the log's checkpoints.
-func (p *partCheck) signer() lattice.AuthorID {
+// signer is who signs the log's checkpoints in the term of a grant.
+func (p *partCheck) signer(of lattice.Hash) lattice.AuthorID {
 	if p.author != nil {
 		return p.node()
+	}
+	for _, g := range p.grants {
+		if g.ID == of {
+			return g.Leader
+		}
 	}
 	return p.leader
 }

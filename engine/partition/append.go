@@ -184,8 +184,11 @@ func checkTimes(h record.Header, cfg *Config, now time.Time) error {
 func (p *Partition) write(b []byte, appendTime, now int64) (base, end int64, dup bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	switch {
+	case p.closed:
 		return 0, 0, false, ErrClosed
+	case p.sealed:
+		return 0, 0, false, ErrNotLeader
 	}
 	_, _, next := p.log.Bounds()
 	base = next

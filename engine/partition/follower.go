@@ -8,9 +8,9 @@ import (
 	"github.com/lattice-log/lattice/engine/signedlog"
 )
 
-// follower is what a partition that another node leads knows of its terms. It has no
-// term of its own: its terms are those that it was given grants of.
-type follower struct {
+// grants are the terms that are known, whoever leads. A follower has no term of its own:
+// its terms are those that it was given grants of.
+type grants struct {
 	chain []grantAt     // oldest first
 	last  *grant.Signed // the newest; nil: none
 }
@@ -19,6 +19,7 @@ type follower struct {
 type grantAt struct {
 	id          lattice.Hash
 	term        int32
+	leader      lattice.NodeID
 	incarnation uint64
 	size        uint64
 	root        lattice.Hash
@@ -26,34 +27,60 @@ type grantAt struct {
 }
 
 func at(g *grant.Signed) grantAt {
-	return grantAt{g.ID, g.Term, g.Incarnation, g.BaseSize, g.BaseRoot, g.BaseOffset}
+	return grantAt{g.ID, g.Term, g.Leader, g.Incarnation, g.BaseSize, g.BaseRoot, g.BaseOffset}
 }
+
+// leader is who leads by the newest grant; without one, who created the topic.
+func (k *grants) leader(creator lattice.NodeID) lattice.NodeID {
+	if k.last == nil {
+		return creator
+	}
+	return k.last.Leader
+}
+
+// handed reports whether the newest term was given to its leader by another word than
+// its own, so that it may lack what the term builds on.
+func (k *grants) handed() bool { return k.last != nil && k.last.Kind != grant.Self }
 
 // Leads reports whether this node leads the partition.
-func (p *Partition) Leads() bool { return p.o.Leader == lattice.NodeID{} }
+func (p *Partition) Leads() bool { return p.leads }
 
-// Leader is the node that leads the partition.
+// Leader is the node that leads the partition, or will once it has what its term builds
+// on.
 func (p *Partition) Leader() lattice.NodeID {
-	if p.Leads() {
-		return p.o.Key.Author()
-	}
-	return p.o.Leader
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.known.leader(p.o.Leader)
 }
 
-// keepGrant notes a stored grant of a follower's. p.mu is held, or nobody else has p yet.
+// keepGrant notes a stored grant. p.mu is held, or nobody else has p yet.
 func (p *Partition) keepGrant(g grant.Signed) {
-	if p.Leads() {
-		return
+	p.known.chain = append(p.known.chain, at(&g))
+	p.known.last = &g
+	p.grantSum, p.grantTerm, p.grantInc = g.ID, g.Term, g.Incarnation
+	p.terms = p.terms.add(g.Term, g.BaseOffset)
+}
+
+// signer is who signs checkpoints of a term.
+func (p *Partition) signer(id lattice.Hash) lattice.AuthorID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := len(p.known.chain) - 1; i >= 0; i-- {
+		if p.known.chain[i].id == id {
+			return p.known.chain[i].leader
+		}
 	}
-	p.follower.chain = append(p.follower.chain, at(&g))
-	p.follower.last = &g
+	if id.IsZero() {
+		return p.o.Leader // before the first grant there is nothing to sign but nothing
+	}
+	return lattice.AuthorID{}
 }
 
 // termsAt is what a follower's head says of the term of the block that ends before end.
 func (p *Partition) termsAt(end int64) signedlog.Terms {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := p.follower.chain
+	c := p.known.chain
 	for i := len(c) - 1; i >= 0; i-- {
 		if c[i].offset < end {
 			return signedlog.Terms{Term: c[i].term, Grant: c[i].id, Incarnation: c[i].incarnation}
@@ -83,8 +110,6 @@ func (p *Partition) storeGrants(fresh []grant.Signed) error {
 		}
 		p.mu.Lock()
 		p.keepGrant(g)
-		p.grantSum, p.grantTerm, p.grantInc = g.ID, g.Term, g.Incarnation
-		p.terms = p.terms.add(g.Term, g.BaseOffset)
 		p.mu.Unlock()
 		p.term.Store(g.Term)
 	}

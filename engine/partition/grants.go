@@ -35,8 +35,6 @@ func (p *Partition) loadGrants() error {
 		}
 		prev = &g
 		p.keepGrant(g)
-		p.terms = p.terms.add(g.Term, g.BaseOffset)
-		p.grantSum, p.grantTerm, p.grantInc = g.ID, g.Term, g.Incarnation
 	}
 	p.term.Store(p.grantTerm)
 	return nil
@@ -53,6 +51,9 @@ func (p *Partition) openTerm() error {
 	}
 	start, _, end := p.log.Bounds()
 	c := p.log.Checkpoint()
+	if end == 0 {
+		c = signedlog.Certified{} // nobody has signed anything of an empty log
+	}
 	if c.End != end {
 		return fmt.Errorf("open term: checkpoint ends at %d, the log at %d (start %d): %w", c.End, end, start, signedlog.ErrNeedsRepair)
 	}
@@ -89,8 +90,7 @@ func (p *Partition) grantTermLocked() error {
 		return lattice.E(lattice.Storage, fmt.Errorf("save grant of term %d: %w", g.Term, err))
 	}
 	p.granted = true
-	p.grantSum, p.grantTerm, p.grantInc = g.ID, g.Term, g.Incarnation
-	p.terms = p.terms.add(g.Term, g.BaseOffset)
+	p.keepGrant(g)
 	return nil
 }
 

@@ -76,7 +76,7 @@ func (p *Partition) endLocked(m record.Marker) (int64, error) {
 	switch {
 	case p.closed:
 		return 0, ErrClosed
-	case !p.Leads():
+	case !p.Leads() || p.sealed:
 		return 0, ErrNotLeader
 	}
 	_, _, next := p.log.Bounds()

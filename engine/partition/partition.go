@@ -108,9 +108,13 @@ type Options struct {
 	// Evidence is put in front of proofs: the store's genesis entry and the entry
 	// that created the topic.
 	Genesis, Creation []byte
-	// Leader is the node that leads the partition, if that is another than Key's: it is a
-	// follower then, whose batches come from others (Receive).
+	// Leader is the node that leads the partition while no grant names another: who
+	// created the topic; zero: Key's. Where it is not Key's node that leads, this is a
+	// follower, whose batches come from others (Receive).
 	Leader lattice.NodeID
+	// Named, if not nil, is called when a follower that is to lead has all that its term
+	// builds on, with no lock held: closed and opened again, it leads. It must not block.
+	Named func()
 	// ReadOnly refuses what clients want to change with ErrReadOnly; nothing is put
 	// in Meta.
 	ReadOnly bool
@@ -153,7 +157,10 @@ type Partition struct {
 	scratch   batches     // reused by Append
 
 	receiving sync.Mutex // held by Receive
-	follower  follower   // of a follower
+	leads     bool       // constant after Open
+	known     grants
+	sealed    bool          // another will lead: nothing is appended any more
+	sealing   *grant.Signed // that other's grant, of which it is not known whether it was stored
 }
 
 // ErrClosed means that the partition was closed: its topic was deleted, or the
@@ -162,8 +169,8 @@ var ErrClosed = lattice.E(lattice.Unavailable, errors.New("partition is closed")
 
 // Open recovers the partition in o.Dir, or makes it, and opens a new term.
 func Open(o Options, cfg Config) (*Partition, error) {
-	if o.Leader == o.Key.Author() {
-		o.Leader = lattice.NodeID{}
+	if o.Leader == (lattice.NodeID{}) {
+		o.Leader = o.Key.Author()
 	}
 	p := &Partition{id: o.ID, o: o, producers: newProducers()}
 	p.unstable.Store(never)
@@ -171,24 +178,42 @@ func Open(o Options, cfg Config) (*Partition, error) {
 	if err := p.loadGrants(); err != nil {
 		return nil, fmt.Errorf("open partition %s: %w", o.ID, err)
 	}
-	log, err := signedlog.Open(signedlog.Options{
-		FS: o.FS, Dir: o.Dir, Origin: merkle.Origin(o.Store, o.ID.String()), Codec: Codec{}, Key: o.Key,
-		Clock: o.Clock, Stamp: o.Stamp, Committer: o.Committer, Handles: o.Handles, Logger: o.Logger,
-		Terms: p.checkpointTerms, Committed: p.committed, Leader: o.Leader, TermsAt: p.termsAt,
-	}, p.settings(cfg))
-	if err != nil {
+	p.leads = p.known.leader(o.Leader) == o.Key.Author()
+	if p.leads && p.known.handed() {
+		ready, err := p.hasBase()
+		if err != nil {
+			return nil, fmt.Errorf("open partition %s: %w", o.ID, err)
+		}
+		p.leads = ready
+	}
+	if err := p.openLog(); err != nil {
 		return nil, fmt.Errorf("open partition %s: %w", o.ID, err)
 	}
-	p.log = log
-	if p.Leads() {
+	var err error
+	if p.leads {
 		err = errors.Join(p.loadProducers(), p.openTerm())
 	} else {
 		err = p.openFollower()
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open partition %s: %w", o.ID, err), log.Close())
+		return nil, errors.Join(fmt.Errorf("open partition %s: %w", o.ID, err), p.log.Close())
 	}
 	return p, nil
+}
+
+// openLog opens the log as what the partition is here.
+func (p *Partition) openLog() (err error) {
+	o := &p.o
+	opts := signedlog.Options{
+		FS: o.FS, Dir: o.Dir, Origin: merkle.Origin(o.Store, o.ID.String()), Codec: Codec{}, Key: o.Key,
+		Clock: o.Clock, Stamp: o.Stamp, Committer: o.Committer, Handles: o.Handles, Logger: o.Logger,
+		Terms: p.checkpointTerms, Committed: p.committed, TermsAt: p.termsAt, Signer: p.signer,
+	}
+	if !p.leads {
+		opts.Leader = p.Leader()
+	}
+	p.log, err = signedlog.Open(opts, p.settings(*p.cfg.Load()))
+	return err
 }
 
 // settings are what the topic's configs mean to the log. A follower shows nothing that

@@ -97,9 +97,7 @@ func (p *Partition) ProveCheckpoint(ctx context.Context) ([]byte, error) {
 // proofOf is what every proof file of this partition begins with.
 func (p *Partition) proofOf(c signedlog.Certified, kind proof.Kind) (proof.File, error) {
 	f := proof.File{Kind: kind, Genesis: p.o.Genesis, Topic: p.o.Creation, Checkpoint: c.Note}
-	g, err := p.grantOf(c.Grant)
-	if g != nil {
-		f.Grants = [][]byte{g}
-	}
+	var err error
+	f.Grants, err = p.grantsOf(c.Grant)
 	return f, err
 }

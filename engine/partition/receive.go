@@ -24,6 +24,9 @@ var (
 	// ErrGrant: its grants are not those of the topic's leader, or do not follow those
 	// that are here.
 	ErrGrant = lattice.E(lattice.Denied, errors.New("the span's grants do not hold"))
+	// ErrUnheard: the partition has another leader than is known here, or may have: the
+	// store has not heard of it so far. It is tried again.
+	ErrUnheard = lattice.E(lattice.Unavailable, errors.New("this node has not heard of that leader"))
 	// ErrNote: its checkpoint is not the leader's, or is of another log or term.
 	ErrNote = lattice.E(lattice.Denied, errors.New("the span's checkpoint does not hold"))
 	// ErrOldTerm: its checkpoint claims more in a term than the term had when the next
@@ -75,6 +78,9 @@ func (p *Partition) Receive(s span.Span) (kept int, err error) {
 	p.receiving.Lock()
 	defer p.receiving.Unlock()
 	kept, err = p.receive(s)
+	if err == nil && p.o.Named != nil && p.ToLead() {
+		p.o.Named()
+	}
 	if err != nil {
 		err = fmt.Errorf("receive %d batches of %s from number %d on: %w", len(s.Batches), p.id, s.From, err)
 	}
@@ -177,7 +183,7 @@ type verifier struct {
 func (v *verifier) checkGrants() error {
 	p := v.p
 	p.mu.Lock()
-	known, last := p.follower.chain, p.follower.last
+	known, last := p.known.chain, p.known.last
 	p.mu.Unlock()
 	v.chain = known[:len(known):len(known)]
 	ids := make(map[lattice.Hash]bool, len(known))
@@ -191,7 +197,7 @@ func (v *verifier) checkGrants() error {
 		case ids[g.ID]:
 			continue
 		default:
-			if err = v.mayLead(&g); err == nil {
+			if err = v.mayLead(&g, last); err == nil {
 				err = g.Follows(last)
 			}
 			if err == nil {
@@ -199,6 +205,9 @@ func (v *verifier) checkGrants() error {
 			}
 		}
 		if err != nil {
+			if errors.Is(err, ErrUnheard) {
+				return fmt.Errorf("grant number %d: %w", i, err)
+			}
 			return fmt.Errorf("%w: number %d: %w", ErrGrant, i, err)
 		}
 		last = &g
@@ -208,15 +217,21 @@ func (v *verifier) checkGrants() error {
 	return nil
 }
 
-func (v *verifier) mayLead(g *grant.Signed) error {
+// mayLead holds a grant that is not known here to the rule that a span brings a leader's
+// own terms only. Who else leads now is told by the store (see Grants).
+func (v *verifier) mayLead(g, last *grant.Signed) error {
 	o := &v.p.o
+	leader := o.Leader
+	if last != nil {
+		leader = last.Leader
+	}
 	switch {
 	case g.Store != o.Store || g.Partition != o.ID:
 		return fmt.Errorf("it is for %s of store %s", g.Partition, g.Store.Short())
-	case g.Leader != o.Leader || g.Signer != o.Leader:
-		return fmt.Errorf("%s gives the term to %s, the topic is %s's", g.Signer.Short(), g.Leader.Short(), o.Leader.Short())
 	case g.Kind != grant.Self:
-		return fmt.Errorf("its right is of a kind that is not taken here (%s)", g.Kind)
+		return fmt.Errorf("by %s (%s) the term is %s's: %w", g.Signer.Short(), g.Kind, g.Leader.Short(), ErrUnheard)
+	case g.Leader != leader || g.Signer != leader:
+		return fmt.Errorf("%s gives the term to %s, the partition is led by %s", g.Signer.Short(), g.Leader.Short(), leader.Short())
 	}
 	return nil
 }
@@ -224,22 +239,25 @@ func (v *verifier) mayLead(g *grant.Signed) error {
 // checkNote checks the checkpoint against the grant that it names.
 func (v *verifier) checkNote() error {
 	o := &v.p.o
-	c, err := merkle.OpenCheckpoint(v.s.Note, o.Leader)
+	claim, err := merkle.PeekCheckpoint(v.s.Note)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNote, err)
 	}
-	if want := merkle.Origin(o.Store, o.ID.String()); c.Origin != want {
-		return fmt.Errorf("%w: it is of %q", ErrNote, c.Origin)
+	if want := merkle.Origin(o.Store, o.ID.String()); claim.Origin != want {
+		return fmt.Errorf("%w: it is of %q", ErrNote, claim.Origin)
 	}
 	n := len(v.chain) - 1
-	for n >= 0 && v.chain[n].id != c.Grant {
+	for n >= 0 && v.chain[n].id != claim.Grant {
 		n--
 	}
 	if n < 0 {
-		return fmt.Errorf("%w: the grant of its term, %s, is not known", ErrNote, c.Grant.Short())
+		return fmt.Errorf("%w: the grant of its term, %s, is not known", ErrNote, claim.Grant.Short())
 	}
 	g := v.chain[n]
+	c, err := merkle.OpenCheckpoint(v.s.Note, g.leader)
 	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrNote, err)
 	case c.Term != g.term || c.Incarnation != g.incarnation || c.Size < g.size || c.End < g.offset:
 		return fmt.Errorf("%w: term %d of incarnation %d, %d batches; its grant says term %d of %d, from %d batches",
 			ErrNote, c.Term, c.Incarnation, c.Size, g.term, g.incarnation, g.size)

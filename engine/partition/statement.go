@@ -27,8 +27,9 @@ func (p *Partition) statement(s segment.Info, sum [32]byte, size int64) ([]byte,
 	})
 }
 
-// grantOf returns the signed grant with an id, nil for the zero id.
-func (p *Partition) grantOf(id lattice.Hash) ([]byte, error) {
+// grantsOf returns the signed grant with an id, none for the zero id, and those before it
+// up to the last that the topic's creator signed: what proves whose term it is.
+func (p *Partition) grantsOf(id lattice.Hash) ([][]byte, error) {
 	if id.IsZero() {
 		return nil, nil
 	}
@@ -36,9 +37,17 @@ func (p *Partition) grantOf(id lattice.Hash) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, b := range all {
-		if g, err := grant.Parse(b); err == nil && g.ID == id {
-			return b, nil
+	first := 0
+	for i, b := range all {
+		g, err := grant.Parse(b)
+		if err != nil {
+			return nil, err
+		}
+		if g.Signer == p.o.Leader {
+			first = i
+		}
+		if g.ID == id {
+			return all[first : i+1], nil
 		}
 	}
 	return nil, lattice.E(lattice.Storage, fmt.Errorf("grant %s of %s is missing", id.Short(), p.id))

@@ -37,10 +37,40 @@ func (l *Log) Here() merkle.Checkpoint {
 // others before the next run comes.
 func (l *Log) keepCheckpoint(slot head.Slot, c merkle.Checkpoint) {
 	l.here, l.saved = c, c
-	signed, err := merkle.OpenCheckpoint(slot.Note, l.o.Leader)
-	if err == nil && signed.Origin == c.Origin && signed.Size <= c.Size {
-		l.cert = Certified{signed, slot.Note}
+	l.cert = l.signed(slot.Note, c)
+	if l.cert.Size == c.Size && len(l.cert.Note) > 0 || l.signer(c.Grant) != l.o.Key.Author() || c.Size == 0 {
+		return
 	}
+	// This node led when the head was written, and a stop came before its signature was
+	// durable: the same bytes get the same signature, without which nobody could have them.
+	if note, err := merkle.SignCheckpoint(l.o.Key, c); err == nil {
+		l.cert = Certified{c, note}
+	}
+}
+
+// signed opens the note beside a head of c, which may be of less; nothing if it is not
+// the word of who led its term.
+func (l *Log) signed(note []byte, c merkle.Checkpoint) Certified {
+	claim, err := merkle.PeekCheckpoint(note)
+	if err != nil {
+		return Certified{}
+	}
+	signed, err := merkle.OpenCheckpoint(note, l.signer(claim.Grant))
+	if err != nil || signed.Origin != c.Origin || signed.Size > c.Size {
+		return Certified{}
+	}
+	return Certified{signed, note}
+}
+
+// signer is who signs checkpoints of a term.
+func (l *Log) signer(grant lattice.Hash) lattice.AuthorID {
+	switch {
+	case l.o.Signer != nil:
+		return l.o.Signer(grant)
+	case l.follows():
+		return l.o.Leader
+	}
+	return l.o.Key.Author()
 }
 
 // mendFollower is mendLeaves, and finishes a rebase that a crash cut short: a head that

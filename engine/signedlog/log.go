@@ -120,6 +120,9 @@ type Options struct {
 	// Leader is whose log it is, if that is another than Key's: then it is a follower,
 	// which takes runs (Take), and no Append, and keeps the leader's checkpoints.
 	Leader lattice.AuthorID
+	// Signer returns who signs checkpoints of a term, by its grant; zero: nobody that is
+	// known. Nil: Leader does, or Key if there is none.
+	Signer func(grant lattice.Hash) lattice.AuthorID
 	// TermsAt returns, of a follower, the terms of the block that ends before an offset.
 	TermsAt func(end int64) Terms
 	// Committed is called with the bytes that readers can newly see, with no

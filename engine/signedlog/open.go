@@ -156,8 +156,17 @@ func (l *Log) restore(st head.State) error {
 		}
 		return l.mendFollower(c)
 	}
+	if l.signer(c.Grant) != l.o.Key.Author() {
+		// The head is from when another led: its checkpoint, or of what was proven by it.
+		// What comes is signed in a term of this node's own.
+		l.cert = l.signed(slot.Note, c)
+		if l.broken != nil {
+			return nil
+		}
+		return l.mendFollower(c)
+	}
 	note := slot.Note
-	if _, err := merkle.OpenCheckpoint(note, l.o.Key.Author()); err != nil {
+	if signed, err := merkle.OpenCheckpoint(note, l.o.Key.Author()); err != nil || signed != c {
 		// The crash came between the head's sync and the signature: the same bytes
 		// get the same signature.
 		if note, err = merkle.SignCheckpoint(l.o.Key, c); err != nil {

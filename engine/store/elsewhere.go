@@ -65,7 +65,7 @@ type RemoteAppend struct {
 }
 
 // Elsewhere has other nodes do what is to be done in partitions that they lead. Safe
-// for concurrent use. Neither method blocks; done is called exactly once, with no lock
+// for concurrent use. No method blocks; done is called exactly once, with no lock
 // held, possibly before they return. Errors wrap ErrAway or ErrNoAnswer, or an
 // *Answered.
 type Elsewhere interface {
@@ -73,6 +73,10 @@ type Elsewhere interface {
 	// as long as the connection lasts; after a break, what was under way is answered
 	// with an error before what is asked then is taken.
 	Append(leader lattice.NodeID, a RemoteAppend)
+	// Lead has a partition's leader give it to another.
+	Lead(leader lattice.NodeID, tp lattice.TopicPartition, to lattice.NodeID, wait time.Duration, done func(error))
+	// Reaches reports whether another node can be asked now.
+	Reaches(node lattice.NodeID) bool
 	// Truncate moves the start of a log forward; before -1: to the high watermark.
 	Truncate(leader lattice.NodeID, tp lattice.TopicPartition, before int64, wait time.Duration, done func(start int64, err error))
 }
@@ -92,10 +96,13 @@ func (s *Store) Route(id lattice.TopicID, n int32) (*partition.Partition, lattic
 	switch {
 	case !ok || n < 0 || n >= t.rec.Partitions:
 		return nil, lattice.NodeID{}, ErrNoTopic
+	case int(n) < len(t.parts):
+		if p := t.parts[n]; !p.Leads() {
+			return nil, p.Leader(), nil
+		}
+		return t.parts[n], s.info.Node, nil
 	case t.from.leader != s.info.Node:
 		return nil, t.from.leader, nil
-	case int(n) < len(t.parts):
-		return t.parts[n], t.from.leader, nil
 	}
 	return nil, t.from.leader, ErrNotOpen
 }

@@ -24,6 +24,8 @@ const (
 	// (ms since 1970), creation (the creating entry) and config:NAME for each
 	// configuration that was set.
 	topicsMap = "$topics"
+	// (termsMap, who leads what: terms.go)
+	//
 	// offsetsMap has each group's committed offsets: group.Key -> group.Value.
 	offsetsMap = "$offsets"
 )
@@ -235,7 +237,7 @@ func (f *folded) DropTopic(id lattice.TopicID) error {
 	}
 	err := f.update(func(tx *keyval.Tx) error {
 		_, err := structs.In(tx, topicsMap).Delete(id[:])
-		return err
+		return errors.Join(err, forgetTerms(tx, id))
 	})
 	if err != nil {
 		return fmt.Errorf("drop topic %s: %w", id, err)

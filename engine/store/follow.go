@@ -34,6 +34,7 @@ type news struct {
 	all     bool // anything may have changed
 	topics  map[lattice.TopicID]bool
 	offsets map[string]bool
+	terms   map[lattice.TopicPartition]bool // who leads may have changed
 	// deleted are topics that somebody deleted. A topic that is gone and is not here
 	// does not count any more, which is no reason to remove its records.
 	deleted map[lattice.TopicID]bool
@@ -47,6 +48,7 @@ func newNews() *news {
 
 func (n *news) clear() {
 	n.all, n.topics, n.offsets, n.deleted = false, map[lattice.TopicID]bool{}, map[string]bool{}, map[lattice.TopicID]bool{}
+	n.terms = map[lattice.TopicPartition]bool{}
 }
 
 // Changed implements keyval.Listener.
@@ -66,6 +68,10 @@ func (n *news) Changed(ops []state.Op) {
 			}
 		case m == offsetsMap:
 			n.offsets[string(key)], any = true, true
+		case m == termsMap:
+			if tp, ok := parseTermsKey(key); ok {
+				n.terms[tp], any = true, true
+			}
 		}
 	}
 	n.mu.Unlock()
@@ -93,7 +99,7 @@ func (n *news) signal() {
 func (n *news) take() *news {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	got := &news{all: n.all, topics: n.topics, offsets: n.offsets, deleted: n.deleted}
+	got := &news{all: n.all, topics: n.topics, offsets: n.offsets, deleted: n.deleted, terms: n.terms}
 	n.clear()
 	return got
 }
@@ -106,6 +112,7 @@ func (n *news) back(got *news) {
 	maps.Copy(n.topics, got.topics)
 	maps.Copy(n.offsets, got.offsets)
 	maps.Copy(n.deleted, got.deleted)
+	maps.Copy(n.terms, got.terms)
 }
 
 // follow brings what is in memory to what others wrote, until ctx ends. What fails
@@ -121,6 +128,9 @@ func (s *Store) follow(ctx context.Context) error {
 		err := s.followTopics(got)
 		if err == nil {
 			err = s.followOffsets(got)
+		}
+		if err == nil {
+			err = s.followTerms(got)
 		}
 		if err == nil || ctx.Err() != nil {
 			continue
@@ -189,6 +199,11 @@ func (s *Store) followTopics(got *news) error {
 		rec, ok := there[id]
 		did, err := s.followTopic(id, rec, ok, got.deleted[id])
 		changed, errs = changed || did, errors.Join(errs, err)
+		for n := range there[id].Partitions { // who leads may have been told before
+			if did {
+				got.terms[lattice.TopicPartition{Topic: id, Partition: n}] = true
+			}
+		}
 	}
 	if changed {
 		s.nameTopics()

@@ -94,7 +94,7 @@ func (s *Store) partitionOptions(rec TopicRecord, leader lattice.NodeID, n int32
 		Key: s.cfg.Key, Incarnation: s.info.Incarnation, Clock: s.cfg.Clock, Stamp: s.stamps.next,
 		Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger, Meta: s.cat.Meta(tp), Transactions: logsOf{s},
 		Limits:  record.Limits{MaxDecompressed: s.cfg.MaxDecompressed},
-		Genesis: s.genesis.Bytes(), Creation: rec.Creation, Leader: leader,
+		Genesis: s.genesis.Bytes(), Creation: rec.Creation, Leader: leader, Named: func() { s.news.led(tp) },
 	}
 }
 

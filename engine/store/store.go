@@ -234,6 +234,9 @@ func Open(cfg Config) (*Store, error) {
 		err = errors.Join(s.openTopics(), s.openInternal())
 	}
 	if err == nil {
+		err = s.followTerms(&news{all: true})
+	}
+	if err == nil {
 		s.groups, err = group.New(cfg.Group, s.cat, topicsOf{s})
 	}
 	if err == nil && len(s.groups.List()) > 0 {

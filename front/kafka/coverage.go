@@ -38,7 +38,9 @@ it is neither served nor advertised: a request for another API or version closes
   transactions work as before KIP-890's second part.
 - One node: it is controller, and coordinator of every group and transaction. The cluster id is the store's id, topic ids
   are topic incarnations, leader epochs are terms.
-- Partitions of topics that another member of the store created are led there. Clients need not know: metadata name this node as the
+- A partition can be given to another leader. Until that has all records, produce is answered NOT_LEADER_OR_FOLLOWER or LEADER_NOT_AVAILABLE at every node, which clients
+  retry, and an idempotent producer's batch that the old leader took is known to the new one. The new leader's records have a higher leader epoch.
+- Partitions of topics that another member of the store created are led there, unless they were given to another. Clients need not know: metadata name this node as the
   leader, it has the leader do what they write, and its answer (offset, time, start, error) is theirs as it is. No offset is made up. What the leader
   refuses it refuses by its own rules, as if the client were its own; writers of the store alone get in that way. Of two topics
   created with one name apart, the later is NAME.dup-ID.

@@ -210,6 +210,9 @@ func (r *Replica) changed(h Have) {
 		t = &part{id: h.Partition}
 		r.parts[h.Partition] = t
 	}
+	if t.leader != h.Leader {
+		r.unbar(t.id) // what failed while another led says nothing
+	}
 	if t.leader = h.Leader; t.leader == r.c.Node && t.source != nil {
 		r.unfollow(t)
 	}
@@ -353,6 +356,19 @@ func (r *Replica) hangUp(p *peer, reason Reason) {
 	r.send(p, Bye{reason})
 	r.eff.Drop = append(r.eff.Drop, Drop{p.id, reason})
 	r.disconnect(p.id)
+}
+
+// unbar lets a partition be followed at all peers again.
+func (r *Replica) unbar(id lattice.TopicPartition) {
+	for _, p := range slices.Collect(maps.Keys(r.barCount)) {
+		if _, ok := r.bars[bar{p, id}]; !ok {
+			continue
+		}
+		delete(r.bars, bar{p, id})
+		if r.barCount[p]--; r.barCount[p] == 0 {
+			delete(r.barCount, p)
+		}
+	}
 }
 
 // keepOff bars a partition from being followed at a peer for a while.

@@ -23,6 +23,7 @@
 //	16 wait u32, for how many ms the asker waits from now on | topic 16 | partition u32
 //	40 kind 1, append: record batches (magic 2), to the end
 //	   kind 2, truncate: acks is 0; before i64, -1: the high watermark
+//	   kind 3, lead: acks is 0; to 32, the node that is to lead
 //
 //	answer:
 //	 0 length u32 of what follows, at most 64 KiB
@@ -46,5 +47,6 @@
 //
 //   - Messages keep their bytes: if a case in TestGolden changes, the design is wrong,
 //     not the test. A change is another protocol id.
+//   - A leader that does not know a kind ends the stream: to the asker its answer is lost.
 //   - The numbers of lattice.Kind are in answers; TestKinds holds them.
 package forward

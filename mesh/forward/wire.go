@@ -47,17 +47,20 @@ const (
 	Append Op = 1
 	// Truncate moves the start of the log to Before.
 	Truncate Op = 2
+	// Lead gives the partition to another leader, To.
+	Lead Op = 3
 )
 
 // Ask is one thing that a leader is to do.
 type Ask struct {
 	Op        Op
-	Acks      int8 // as in Kafka's Produce: 0, 1 or -1; 0 for Truncate
+	Acks      int8 // as in Kafka's Produce: 0, 1 or -1; 0 for others
 	ID        uint64
 	Wait      uint32 // ms
 	Partition lattice.TopicPartition
 	Batches   []byte
 	Before    int64
+	To        lattice.NodeID
 }
 
 // RecordError says what is wrong with one record of a batch.
@@ -108,8 +111,11 @@ func length(b [LengthSize]byte, least, most int) (int, error) {
 
 // size is the length of an encoded ask, with what comes before it.
 func (a *Ask) size() int {
-	if a.Op == Truncate {
+	switch a.Op {
+	case Truncate:
 		return LengthSize + askSize + 8
+	case Lead:
+		return LengthSize + askSize + len(a.To)
 	}
 	return LengthSize + askSize + len(a.Batches)
 }
@@ -122,8 +128,11 @@ func (a *Ask) AppendTo(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, a.Wait)
 	b = append(b, a.Partition.Topic[:]...)
 	b = binary.BigEndian.AppendUint32(b, uint32(a.Partition.Partition))
-	if a.Op == Truncate {
+	switch a.Op {
+	case Truncate:
 		return binary.BigEndian.AppendUint64(b, uint64(a.Before))
+	case Lead:
+		return append(b, a.To[:]...)
 	}
 	return append(b, a.Batches...)
 }
@@ -145,6 +154,8 @@ func ParseAsk(b []byte) (Ask, error) {
 		a.Batches = rest
 	case a.Op == Truncate && a.Acks == 0 && len(rest) == 8:
 		a.Before = int64(binary.BigEndian.Uint64(rest))
+	case a.Op == Lead && a.Acks == 0 && len(rest) == len(a.To):
+		a.To = lattice.NodeID(rest)
 	default:
 		return Ask{}, bad
 	}

@@ -30,6 +30,8 @@ func TestGolden(t *testing.T) {
 			"00000029" + "01" + "ff" + "0000" + "0000000000000002" + "00000003" + x("04", 16) + "00000005" + "6261746368"},
 		{"truncate", ask(Ask{Op: Truncate, ID: 2, Wait: 3, Partition: tp(4, 5), Before: -1}),
 			"0000002c" + "02" + "00" + "0000" + "0000000000000002" + "00000003" + x("04", 16) + "00000005" + x("ff", 8)},
+		{"lead", ask(Ask{Op: Lead, ID: 2, Wait: 3, Partition: tp(4, 5), To: lattice.NodeID(bytes.Repeat([]byte{6}, 32))}),
+			"00000044" + "03" + "00" + "0000" + "0000000000000002" + "00000003" + x("04", 16) + "00000005" + x("06", 32)},
 		{"done", answer(Answer{ID: 1, Base: 2, Time: -1, Start: 3}),
 			"00000028" + "00" + "00" + "0000" + "0000000000000001" + "0000000000000002" + x("ff", 8) + "0000000000000003" + "0000" + "0000"},
 		{"refused", answer(Answer{ID: 1, Refused: true, Kind: lattice.Invalid, Code: 87, Base: -1, Time: -1, Start: 3, Text: "no", Records: []RecordError{{4, "key"}}}),
@@ -63,7 +65,8 @@ func TestRefusedBytes(t *testing.T) {
 		"acks 2":             func(a *Ask) { a.Acks = 2 },
 		"acks -2":            func(a *Ask) { a.Acks = -2 },
 		"a negative number":  func(a *Ask) { a.Partition.Partition = -1 },
-		"another operation":  func(a *Ask) { a.Op = 3 },
+		"another operation":  func(a *Ask) { a.Op = 4 },
+		"a handoff acked":    func(a *Ask) { a.Op, a.Acks = Lead, 1 },
 		"a truncation acked": func(a *Ask) { a.Op, a.Acks = Truncate, 1 },
 	}
 	for name, change := range asks {

@@ -59,6 +59,12 @@ func (m *Mesh) Forward(store lattice.StoreID, leader lattice.NodeID, a forward.A
 	}
 }
 
+// Reaches reports whether a node is connected.
+func (m *Mesh) Reaches(n lattice.NodeID) bool {
+	id, err := peerOf(n)
+	return err == nil && m.host.Network().Connectedness(id) == network.Connected
+}
+
 // pipe returns the pipe to a leader. begin: it is new, and the caller has it run.
 func (m *Mesh) pipe(c *carrier, leader lattice.NodeID) (p *askPipe, begin bool) {
 	m.asking.mu.Lock()
