@@ -93,6 +93,12 @@ func (l *link) Append(leader lattice.NodeID, a store.RemoteAppend) {
 }
 
 // Truncate implements store.Elsewhere.
+func (*link) Lead(_ lattice.NodeID, _ lattice.TopicPartition, _ lattice.NodeID, _ time.Duration, done func(error)) {
+	done(store.ErrAway)
+}
+
+func (*link) Reaches(lattice.NodeID) bool { return false }
+
 func (l *link) Truncate(leader lattice.NodeID, tp lattice.TopicPartition, before int64, _ time.Duration, answer func(int64, error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
