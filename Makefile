@@ -1,6 +1,6 @@
 # make build        bin/lattice, which knows its version and commit
 # make test         sets up what the tests need, then runs them all
-# make deps         what the tests need: kcat, PostgreSQL, clients for Node, Java and Python, staticcheck
+# make deps         what the tests need: kcat, PostgreSQL, Apache Kafka, clients for Node, Java and Python, staticcheck
 # make histories    random histories of state and merging, HISTORIES (2000) a law, against their models
 # make sim          simulated meshes: SEEDS=100000 of them, or SEED=n with its transcript (docs/testing.md)
 # make sim-breaks   breaks the code on purpose, and shows which seed finds it
@@ -9,6 +9,7 @@
 # make race         the short tests with invariants under the race detector
 # make race-node    clients and kill -9 rounds against a node with the race detector in it
 # make crash        kill -9 rounds (ROUNDS=20)
+# make test-app     an application's roles against our node and Apache Kafka, SQLite and PostgreSQL: each killed ROUNDS (20) times
 # make soak         everything at once for DURATION (1h); SEED=n repeats a run's choices
 # make fuzz         every fuzz target for FUZZTIME (30s); PKG=./core/record for one package
 # make rewrite      golden files and transcripts of PKG, to be read as a diff
@@ -40,7 +41,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TOOLS       := $(CURDIR)/bin/tools
 
-.PHONY: build deps test histories check lint sim sim-breaks race race-node crash soak fuzz rewrite gen bench bench-redis bench-short bench-go test-clients test-suites test-redis-suite nightly cover clean
+.PHONY: build deps test histories check lint sim sim-breaks race race-node crash test-app soak fuzz rewrite gen bench bench-redis bench-short bench-go test-clients test-suites test-redis-suite nightly cover clean
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/lattice ./cmd/lattice
@@ -90,6 +91,10 @@ race-node:
 crash:
 	LATTICE_CRASH_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 0 -run 'Crash|Kill' -v ./test/crash
 
+test-app: build
+	scripts/deps.sh
+	LATTICE_BIN=$(CURDIR)/bin/lattice LATTICE_APP_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 0 -v ./test/app
+
 soak: build
 	scripts/deps.sh
 	LATTICE_BIN=$(CURDIR)/bin/lattice LATTICE_SOAK_DURATION=$(DURATION) LATTICE_SOAK_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -run 'Soak' -v ./test/soak
@@ -131,6 +136,7 @@ test-redis-suite: build
 
 nightly: check race race-node test-clients
 	$(MAKE) crash ROUNDS=200
+	$(MAKE) test-app
 	$(MAKE) histories HISTORIES=100000
 	$(MAKE) sim SEEDS=100000 FROM=$$(date +%s)
 	$(MAKE) soak

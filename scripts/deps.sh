@@ -1,6 +1,6 @@
 #!/bin/sh
 # Sets up what the tests need on Debian or Ubuntu: kcat, Redis's tools, Node.js with
-# kafkajs and ioredis, Java and Python with a Kafka client each, redis-py, PostgreSQL. "deps.sh field" also sets up
+# kafkajs and ioredis, Java and Python with a Kafka client each, redis-py, PostgreSQL, Apache Kafka. "deps.sh field" also sets up
 # everything that only the whole field of clients (scripts/test-field.sh) needs;
 # "deps.sh suites" installs what scripts/test-suites.sh builds and runs other projects' suites with.
 # What is there already is left alone, so that a second run needs no network.
@@ -77,16 +77,18 @@ modules() {
 }
 modules test/*/package-lock.json test/node/kafkajs/package-lock.json
 
-# classpath FILE FLAGS: what test/java runs on, from Maven.
+# classpath DIR FILE FLAGS: what the pom in DIR runs on, from Maven.
 classpath() {
-	file=$1
-	shift
-	if newer "test/java/target/$file" test/java/pom.xml; then
-		(cd test/java && mvn -q -B -ntp "$@" org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath -Dmdep.outputFile="target/$file.new")
-		mv "test/java/target/$file.new" "test/java/target/$file"
+	dir=$1
+	file=$2
+	shift 2
+	if newer "$dir/target/$file" "$dir/pom.xml"; then
+		(cd "$dir" && mvn -q -B -ntp "$@" org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath -Dmdep.outputFile="target/$file.new")
+		mv "$dir/target/$file.new" "$dir/target/$file"
 	fi
 }
-classpath classpath
+classpath test/java classpath
+classpath test/bench/kafka classpath # Apache Kafka itself
 stale=
 for source in test/java/src/*.java test/java/target/classpath; do
 	if newer test/java/target/classes/Driver.class "$source"; then
@@ -104,7 +106,7 @@ if newer test/python/.venv/done test/python/requirements.txt; then
 fi
 
 [ "$field" = field ] || exit 0
-classpath toolpath -Ptools
+classpath test/java toolpath -Ptools
 modules test/node/platformatic/package-lock.json
 if newer test/node/confluent/node_modules/.librdkafka/done test/node/confluent/package-lock.json; then
 	test/node/confluent/build.sh || { tail -20 test/node/confluent/build.log >&2; exit 1; }
