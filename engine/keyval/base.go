@@ -12,6 +12,7 @@ import (
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/snapshot"
 	"github.com/lattice-log/lattice/core/state"
+	"github.com/lattice-log/lattice/core/watermark"
 	"github.com/lattice-log/lattice/engine/authorlog"
 	"github.com/lattice-log/lattice/storage/disk"
 	"github.com/lattice-log/lattice/storage/kv"
@@ -365,13 +366,14 @@ func (db *DB) keptBelow() error {
 	return nil
 }
 
-// dropBelow drops what logs hold at and below the base. A log that holds nothing
-// else goes, but for this incarnation's. A crash leaves more than needed: the next start
-// or pruning goes on.
+// dropBelow drops what logs hold at and below the base, and the watermark unless anyway.
+// A log that holds nothing else goes, but for this incarnation's; so does one that
+// ends before the base and cannot go on. A crash leaves more than needed: the next start or
+// pruning goes on.
 //
 // Nobody puts entries into logs meanwhile: one that came behind the last of a log
 // that goes would go with it.
-func (db *DB) dropBelow() (freed Pruned, err error) {
+func (db *DB) dropBelow(anyway bool) (freed Pruned, err error) {
 	db.receiving.Lock()
 	defer db.receiving.Unlock()
 	db.mu.RLock()
@@ -380,12 +382,16 @@ func (db *DB) dropBelow() (freed Pruned, err error) {
 	if b == nil {
 		return freed, nil
 	}
-	below := b.m.Base()
+	base := b.m.Base()
+	below := base
+	if !anyway {
+		below = watermark.Least(base, db.Watermark().Frontier)
+	}
 	for _, l := range db.logs.all() {
 		w := l.Writer()
 		first, last := l.Bounds()
-		whole := w != db.own && last <= below[w]
-		if below[w] == 0 || below[w] < first && !whole {
+		whole := w != db.own && base[w] > 0 && (last <= below[w] || last < base[w])
+		if below[w] < first && !whole {
 			continue
 		}
 		before := l.State().Bytes

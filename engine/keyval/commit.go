@@ -10,6 +10,7 @@ import (
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/clock"
 	"github.com/lattice-log/lattice/core/fold"
+	"github.com/lattice-log/lattice/core/roster"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/engine/authorlog"
 	"github.com/lattice-log/lattice/engine/signedlog"
@@ -154,12 +155,13 @@ func (db *DB) admit() error {
 	}
 }
 
-// openGroup begins a group if none is being built.
-func (db *DB) openGroup() error {
+// openGroup begins a group if none is being built. needs is the role that what goes into
+// it needs.
+func (db *DB) openGroup(needs roster.Role) error {
 	if db.building != nil {
 		return nil
 	}
-	if err := db.mayWrite(); err != nil {
+	if err := db.mayWrite(needs); err != nil {
 		return err
 	}
 	t, err := db.o.Stamp()

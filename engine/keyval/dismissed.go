@@ -9,8 +9,8 @@ import (
 )
 
 // mayWrite says why nothing that this node writes would count: nil, or an error of Kind
-// Denied or Diverged. db.mu is held.
-func (db *DB) mayWrite() error {
+// Denied or Diverged. What it writes needs a role. db.mu is held.
+func (db *DB) mayWrite(needs roster.Role) error {
 	if f := db.machine.ForkOf(db.own.Author); f.Seq > 0 {
 		return lattice.E(lattice.Diverged, fmt.Errorf("this node's key signed two entries for one place (%s), so nothing that it writes counts any more: make a new identity and have it admitted", f))
 	}
@@ -21,7 +21,7 @@ func (db *DB) mayWrite() error {
 	if r == roster.None {
 		return lattice.E(lattice.Denied, errors.New("this node is no member of the store, as far as is known here, and needs to be a writer: an admin can grant it, and what was granted arrives with the first sync"))
 	}
-	if r < roster.Writer {
+	if r < needs {
 		return lattice.E(lattice.Denied, fmt.Errorf("this node is a %s of the store, and needs to be a writer: an admin can grant it", r))
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/roster"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/engine/signedlog"
@@ -16,12 +17,17 @@ import (
 // which must not be void together with them; operations on state are written by
 // Update. Kind Invalid for those, Storage when nothing can be written now.
 func (db *DB) Enter(ctx context.Context, ops ...sigchain.Op) (sigchain.Signed, error) {
+	return db.enterAs(ctx, roster.Writer, ops...)
+}
+
+// enterAs is Enter for operations that count if their author has a role.
+func (db *DB) enterAs(ctx context.Context, needs roster.Role, ops ...sigchain.Op) (sigchain.Signed, error) {
 	for _, op := range ops {
 		if state.IsOp(op.Kind) {
 			return sigchain.Signed{}, lattice.E(lattice.Invalid, fmt.Errorf("keyval: an operation on state is written by Update"))
 		}
 	}
-	g, err := db.enqueueAlone(ops)
+	g, err := db.enqueueAlone(needs, ops)
 	if err != nil {
 		return sigchain.Signed{}, err
 	}
@@ -32,7 +38,7 @@ func (db *DB) Enter(ctx context.Context, ops ...sigchain.Op) (sigchain.Signed, e
 }
 
 // enqueueAlone makes a group of operations, and closes it.
-func (db *DB) enqueueAlone(ops []sigchain.Op) (*group, error) {
+func (db *DB) enqueueAlone(needs roster.Role, ops []sigchain.Op) (*group, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for {
@@ -49,7 +55,7 @@ func (db *DB) enqueueAlone(ops []sigchain.Op) (*group, error) {
 		db.queue = append(db.queue, db.building)
 		db.building = nil
 	}
-	if err := db.openGroup(); err != nil {
+	if err := db.openGroup(needs); err != nil {
 		return nil, err
 	}
 	g := db.building

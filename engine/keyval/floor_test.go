@@ -54,7 +54,7 @@ func TestFloor(t *testing.T) {
 	k := n.snapshot()
 	clock.Advance(time.Hour)
 	n.set("a", "2")
-	_, err := n.Prune(context.Background(), k.ID)
+	_, err := n.PruneAnyway(context.Background(), k.ID)
 	n.must(err)
 	check := func(n *node, pruned time.Time) {
 		t.Helper()
@@ -99,7 +99,7 @@ func TestPruneFreesFiles(t *testing.T) {
 	n.set("later", "1")
 	other.set("theirs", "2")
 	exchange()
-	p, err := n.Prune(context.Background(), k.ID)
+	p, err := n.PruneAnyway(context.Background(), k.ID)
 	n.must(err)
 	if p.Bytes < 2*20*10_000 {
 		t.Errorf("%d bytes were freed", p.Bytes)

@@ -188,7 +188,7 @@ func (db *DB) Import(ctx context.Context, path string) (Imported, error) {
 	if err := db.noteSince(b.sum); err != nil {
 		return out, err
 	}
-	_, err = db.free()
+	_, err = db.free(false)
 	db.tellRebased()
 	return out, errors.Join(err, disk.RemoveIfExists(db.o.FS, path))
 }

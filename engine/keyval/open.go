@@ -37,10 +37,10 @@ func Open(o Options) (*DB, error) {
 		err = db.keptBelow()
 	}
 	if err == nil {
-		_, err = db.dropBelow() // what a crash left
+		err = db.openState()
 	}
 	if err == nil {
-		err = db.openState()
+		_, err = db.dropBelow(false) // what a crash left
 	}
 	if err != nil {
 		err = errors.Join(err, db.logs.close())

@@ -37,11 +37,27 @@ type Pruned struct {
 //     before that leaves it unsaid.
 //  5. Logs drop what is at and below the base. A crash: as at 2.
 //
+// It waits for the watermark: what is pruned must be with all active members, but for
+// entries that do no more than report or prune, which others answer with their own. Of
+// those logs keep what is beyond the watermark, below the base, so that a member which
+// lacks one gets it as an entry and not as a snapshot. PruneAnyway waits for nobody.
+//
 // A log frees whole files. Those that are written to are closed when a snapshot is
 // taken, and here, so that what lies below goes now, or with the next pruning.
 //
-// Kinds NotFound, Conflict (fold.ErrBase: take another snapshot), Corrupt, Storage.
+// Kinds NotFound, NotYet (ErrBehind), Conflict (fold.ErrBase: take another snapshot),
+// Corrupt, Storage.
 func (db *DB) Prune(ctx context.Context, id lattice.Hash) (Pruned, error) {
+	return db.prune(ctx, id, false)
+}
+
+// PruneAnyway is Prune without regard to other members. Nothing is lost by it: who lacks
+// what was pruned joins its state with the snapshot.
+func (db *DB) PruneAnyway(ctx context.Context, id lattice.Hash) (Pruned, error) {
+	return db.prune(ctx, id, true)
+}
+
+func (db *DB) prune(ctx context.Context, id lattice.Hash, anyway bool) (Pruned, error) {
 	defer db.tellRebased()
 	db.snapshots.Lock()
 	defer db.snapshots.Unlock()
@@ -50,11 +66,14 @@ func (db *DB) Prune(ctx context.Context, id lattice.Hash) (Pruned, error) {
 		return Pruned{}, err
 	}
 	if k.Base {
-		freed, err := db.free()
+		freed, err := db.free(anyway)
 		freed.Base = k
 		return freed, err
 	}
 	m, err := db.readThrough(k)
+	if err == nil && !anyway {
+		err = db.mayPrune(m.Base())
+	}
 	if err != nil {
 		return Pruned{}, err
 	}
@@ -71,14 +90,14 @@ func (db *DB) Prune(ctx context.Context, id lattice.Hash) (Pruned, error) {
 	if err := db.sayPruned(ctx, k, m.Base()); err != nil {
 		return Pruned{}, err
 	}
-	freed, err := db.free()
+	freed, err := db.free(anyway)
 	freed.Base = k
 	return freed, errors.Join(err, db.dropOlder(k))
 }
 
-// free drops what logs hold below the base, and counts it.
-func (db *DB) free() (Pruned, error) {
-	freed, err := db.dropBelow()
+// free drops what logs hold below the base, and below the watermark unless anyway, and counts it.
+func (db *DB) free(anyway bool) (Pruned, error) {
+	freed, err := db.dropBelow(anyway)
 	db.freedEntries.Add(freed.Entries)
 	db.freedBytes.Add(uint64(max(freed.Bytes, 0)))
 	return freed, err

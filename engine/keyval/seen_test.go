@@ -224,7 +224,7 @@ func TestSeenStaysSmall(t *testing.T) {
 	hash := seen(n, "hash")
 	k, err := n.Snapshot(context.Background())
 	n.must(err)
-	_, err = n.Prune(context.Background(), k.ID)
+	_, err = n.PruneAnyway(context.Background(), k.ID)
 	n.must(err)
 	n.close()
 	n.must(fs.RemoveAll("/store/state"))

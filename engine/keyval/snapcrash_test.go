@@ -150,7 +150,7 @@ func TestFailuresInPrune(t *testing.T) {
 				hit = true
 				return &disk.Fault{Err: disk.ErrInjected, Kept: kept == 1}
 			})
-			_, err := n.Prune(context.Background(), lattice.Hash{})
+			_, err := n.PruneAnyway(context.Background(), lattice.Hash{})
 			fs.SetFault(nil)
 			if !hit {
 				n.close()

@@ -29,7 +29,7 @@ func (n *node) snapshot() Kept {
 // prune takes a snapshot and prunes below it.
 func (n *node) prune() Pruned {
 	n.t.Helper()
-	p, err := n.Prune(context.Background(), n.snapshot().ID)
+	p, err := n.PruneAnyway(context.Background(), n.snapshot().ID)
 	n.must(err)
 	return p
 }
@@ -99,7 +99,7 @@ func TestPrune(t *testing.T) {
 			case 2:
 				n.snapshot()
 				n.changes(rng, 3)
-				_, err := n.Prune(context.Background(), lattice.Hash{})
+				_, err := n.PruneAnyway(context.Background(), lattice.Hash{})
 				n.must(err)
 				m.follow(n)
 			case 3:
@@ -137,7 +137,7 @@ func TestPruneFrees(t *testing.T) {
 	if p.Logs != 5 || p.Entries != 7 || p.Bytes <= 0 || !p.Base.Base {
 		t.Fatalf("%+v", p)
 	}
-	if again, err := n.Prune(context.Background(), p.Base.ID); err != nil || again.Entries != 0 {
+	if again, err := n.PruneAnyway(context.Background(), p.Base.ID); err != nil || again.Entries != 0 {
 		t.Fatalf("%+v, %v", again, err)
 	}
 	said := n.entries()
@@ -449,7 +449,7 @@ func TestCutAfterPrune(t *testing.T) {
 	}
 	remove(a, one)
 	a.wait(func() bool { return a.get("x") == "" })
-	if _, err := a.Prune(context.Background(), k.ID); !errors.Is(err, fold.ErrBase) {
+	if _, err := a.PruneAnyway(context.Background(), k.ID); !errors.Is(err, fold.ErrBase) {
 		t.Fatalf("pruned to a snapshot that a cut has changed: %v", err)
 	}
 	a.prune()

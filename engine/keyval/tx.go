@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/roster"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/engine/structs"
@@ -222,7 +223,7 @@ func (tx *Tx) add(enc sigchain.Op, op state.Op) (state.Dot, error) {
 		if size > MaxUpdate { // before there is a group, which nobody would decide
 			return state.Dot{}, ErrTooLarge
 		}
-		if err := db.openGroup(); err != nil {
+		if err := db.openGroup(roster.Writer); err != nil {
 			return state.Dot{}, err
 		}
 		tx.ops, tx.bytes = len(db.building.ops), db.building.bytes

@@ -73,6 +73,9 @@ type StateConfig struct {
 	FlushEvery time.Duration        // how late a sync may be at level Interval; default 1 s
 	CacheBytes int64                // of keys in memory, about; default 64 MiB
 	Upkeep     Upkeep               // snapshots that the node takes by itself; default none
+	// ReportEvery is how often it is looked whether other members are to be told how far
+	// entries are durable here; default 5 s. See report.go.
+	ReportEvery time.Duration
 }
 
 func (c *Config) fill() error {
@@ -358,7 +361,7 @@ func (s *Store) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for name, run := range map[string]func(context.Context) error{
 		"groups": s.groups.Run, "share groups": s.shares.Run, "transactions": s.txns.Run, "housekeeping": s.keepHouse,
-		"expiry": s.expire, "catalogue": s.follow, "snapshots": s.tend,
+		"expiry": s.expire, "catalogue": s.follow, "snapshots": s.tend, "reports": s.report,
 	} {
 		wg.Add(1)
 		go func() {

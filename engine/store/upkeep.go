@@ -175,7 +175,9 @@ func (s *Store) takeDue(ctx context.Context, newest keyval.Kept, now time.Time) 
 }
 
 // prune prunes to the newest of those that are more than are to stay, the oldest first,
-// if that is old enough; or lets them go.
+// if that is old enough and all active members have what is below it; or lets them go. While
+// a member is behind, the oldest of them waits for it, and those between go: a member that is
+// away for a month must not fill the disk.
 func (s *Store) prune(ctx context.Context, surplus []keyval.Kept, now time.Time) error {
 	u := s.cfg.State.Upkeep
 	for i := len(surplus) - 1; i >= 0; i-- {
@@ -190,6 +192,15 @@ func (s *Store) prune(ctx context.Context, surplus []keyval.Kept, now time.Time)
 			continue
 		}
 		p, err := s.state.Prune(ctx, k.ID)
+		if lattice.KindOf(err) == lattice.NotYet {
+			s.cfg.Logger.Debug("pruning waits", "store", s.info.ID.Short(), "snapshot", k.ID.Short(), "err", err)
+			if i > 0 {
+				if err := s.state.DropSnapshot(k.ID); err != nil {
+					return fmt.Errorf("let go of a snapshot: %w", err)
+				}
+			}
+			continue
+		}
 		if lattice.KindOf(err) == lattice.Conflict {
 			// A fork or a removal below it came to light: it is of no use any more. The next one is.
 			return errors.Join(fmt.Errorf("prune: %w", err), s.state.DropSnapshot(k.ID))
