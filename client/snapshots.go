@@ -24,6 +24,32 @@ type Floor struct {
 	Pruned   time.Time `json:"pruned"`   // when that was done; zero: not known
 }
 
+// Watermark is up to where all active members have a store's entries, as they have said
+// themselves: what may be pruned.
+type Watermark struct {
+	Entries uint64            `json:"entries"` // below it
+	Members []WatermarkMember `json:"members"`
+}
+
+// WatermarkMember is what an active member has said.
+type WatermarkMember struct {
+	Node    string `json:"node"`    // its id
+	Entries uint64 `json:"entries"` // that are durable with it
+	Behind  uint64 `json:"behind"`  // of those that are here, what it has not said to have
+	Self    bool   `json:"self"`
+}
+
+func watermarkOf(w *pb.Watermark) *Watermark {
+	if w == nil {
+		return nil
+	}
+	out := &Watermark{Entries: w.Entries}
+	for _, m := range w.Members {
+		out.Members = append(out.Members, WatermarkMember{m.Node, m.Entries, m.Behind, m.Self})
+	}
+	return out
+}
+
 // Pruned says what a pruning freed.
 type Pruned struct {
 	Base    Snapshot `json:"base"`
@@ -75,9 +101,20 @@ func (c *Client) DropSnapshot(ctx context.Context, id string) error {
 }
 
 // Prune has the node drop the entries that a kept snapshot covers; with an empty id it
-// takes one first. The state stays what it is. Kinds NotFound, Conflict.
+// takes one first. The state stays what it is. Kinds NotFound, Conflict, NotYet (an active
+// member has not said to have them).
 func (c *Client) Prune(ctx context.Context, id string) (Pruned, error) {
-	res, err := c.stores.Prune(ctx, &pb.StoreServicePruneRequest{Store: c.store, Snapshot: id})
+	return c.prune(ctx, &pb.StoreServicePruneRequest{Store: c.store, Snapshot: id})
+}
+
+// PruneAnyway is Prune without regard to members that have not said to have the entries:
+// they get them as a snapshot. Kinds NotFound, Conflict.
+func (c *Client) PruneAnyway(ctx context.Context, id string) (Pruned, error) {
+	return c.prune(ctx, &pb.StoreServicePruneRequest{Store: c.store, Snapshot: id, Anyway: true})
+}
+
+func (c *Client) prune(ctx context.Context, r *pb.StoreServicePruneRequest) (Pruned, error) {
+	res, err := c.stores.Prune(ctx, r)
 	if err != nil {
 		return Pruned{}, err
 	}
@@ -86,13 +123,9 @@ func (c *Client) Prune(ctx context.Context, id string) (Pruned, error) {
 
 // PruneBelow has the node prune to the newest snapshot that is not beyond a frontier,
 // which a Store had, or a change that Watch told of (its Resume); if the state is not
-// beyond it, to a snapshot of now. Kinds NotFound (there is none), Invalid, Conflict.
+// beyond it, to a snapshot of now. Kinds NotFound (there is none), Invalid, Conflict, NotYet.
 func (c *Client) PruneBelow(ctx context.Context, frontier []byte) (Pruned, error) {
-	res, err := c.stores.Prune(ctx, &pb.StoreServicePruneRequest{Store: c.store, Below: frontier})
-	if err != nil {
-		return Pruned{}, err
-	}
-	return Pruned{snapshotOf(res.Base), res.Entries, res.Logs, res.Bytes}, nil
+	return c.prune(ctx, &pb.StoreServicePruneRequest{Store: c.store, Below: frontier})
 }
 
 // ReadSnapshot returns bytes of a kept snapshot from an offset on; none: that is all

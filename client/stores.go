@@ -29,6 +29,8 @@ type Store struct {
 	Frontier []byte  `json:"frontier"` // how far its state is: for PruneBelow, and WatchOptions.From
 	Floor    *Floor  `json:"floor"`    // up to where entries were pruned; nil: nowhere
 	Upkeep   *Upkeep `json:"upkeep"`   // what the node does about that by itself
+	// Watermark is up to where it may be pruned; nil: the node is its only active member.
+	Watermark *Watermark `json:"watermark"`
 }
 
 // Upkeep is when the node takes snapshots of a store's state by itself, and prunes.
@@ -88,7 +90,7 @@ func storeOf(s *pb.Store) Store {
 		ID: s.GetId(), Name: s.GetName(), Created: s.GetCreated().AsTime(), Incarnation: s.GetIncarnation(),
 		KafkaNodeID: s.GetKafkaNodeId(), Topics: s.GetTopics(), Partitions: s.GetPartitions(), Bytes: s.GetBytes(), Default: s.GetDefault(),
 		Role: s.GetRole(), Creator: s.GetCreator(),
-		Frontier: s.GetFrontier(), Floor: floorOf(s.GetFloor()), Upkeep: upkeepOf(s.GetUpkeep()),
+		Frontier: s.GetFrontier(), Floor: floorOf(s.GetFloor()), Upkeep: upkeepOf(s.GetUpkeep()), Watermark: watermarkOf(s.GetWatermark()),
 	}
 }
 

@@ -30,7 +30,7 @@ type storeMetrics struct {
 	stores                                               *stores
 	info, partitions, bytes, start, committed, cut, fail *prometheus.Desc
 
-	snapshots, snapshotTime, upkeepFailures, prunedEntries, prunedBytes *prometheus.Desc
+	snapshots, snapshotTime, upkeepFailures, prunedEntries, prunedBytes, unshared *prometheus.Desc
 }
 
 func newStoreMetrics(s *stores) storeMetrics {
@@ -51,13 +51,14 @@ func newStoreMetrics(s *stores) storeMetrics {
 		snapshotTime:   desc("state_snapshot_time_seconds", "When the newest of them was taken, in seconds since 1970; 0: there is none.", "store"),
 		upkeepFailures: desc("state_upkeep_failures_total", "Failures of taking snapshots and pruning by policy, since the start.", "store"),
 		prunedEntries:  desc("state_pruned_entries_total", "Entries that were pruned, since the start.", "store"),
+		unshared:       desc("state_beyond_watermark_entries", "Entries here that not all active members have said to have.", "store"),
 		prunedBytes:    desc("state_pruned_bytes_total", "Bytes of author logs that were freed, since the start.", "store"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (m storeMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.info, m.partitions, m.bytes, m.start, m.committed, m.cut, m.fail, m.snapshots, m.snapshotTime, m.upkeepFailures, m.prunedEntries, m.prunedBytes} {
+	for _, d := range []*prometheus.Desc{m.info, m.partitions, m.bytes, m.start, m.committed, m.cut, m.fail, m.snapshots, m.snapshotTime, m.upkeepFailures, m.prunedEntries, m.prunedBytes, m.unshared} {
 		ch <- d
 	}
 }
@@ -104,6 +105,8 @@ func (m storeMetrics) collectUpkeep(s *store.Store, name string, ch chan<- prome
 	}
 	send(m.prunedEntries, prometheus.CounterValue, float64(st.PrunedEntries))
 	send(m.prunedBytes, prometheus.CounterValue, float64(st.PrunedBytes))
+	w := s.State().Watermark()
+	send(m.unshared, prometheus.GaugeValue, float64(w.Own.Entries()-w.Frontier.Entries()))
 	u, err := s.Upkeep()
 	send(m.upkeepFailures, prometheus.CounterValue, float64(u.Failures))
 	if err != nil {

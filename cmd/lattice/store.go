@@ -138,6 +138,7 @@ func infoObject(s client.Store) object {
 		"topics": s.Topics, "partitions": s.Partitions, "bytes": s.Bytes,
 		"frontier": hex.EncodeToString(s.Frontier), "pruned": floorObject(s.Floor),
 	}
+	o["watermark"] = s.Watermark
 	if u := s.Upkeep; u != nil {
 		k := object{
 			"every_ms": u.SnapshotEvery.Milliseconds(), "keep": u.SnapshotKeep, "prune_after_ms": max(u.PruneAfter.Milliseconds(), -1),
@@ -170,10 +171,24 @@ func infoText(s client.Store) string {
 			line("", "failed %s since the start; the last time: %s", cli.Of(u.Failures, "time"), u.Failed)
 		}
 	}
+	if s.Watermark != nil {
+		line("watermark", "%s", watermarkText(s.Watermark))
+	}
 	if s.Floor != nil {
 		line("pruned", "%s", floorText(s.Floor))
 	}
 	return b.String()
+}
+
+// watermarkText says what all active members have, and who is behind.
+func watermarkText(w *client.Watermark) string {
+	text := fmt.Sprintf("all %d active members have %s", len(w.Members), cli.Of(w.Entries, "entry"))
+	for _, m := range w.Members {
+		if m.Behind > 0 && !m.Self {
+			text += fmt.Sprintf("; %s has said to have all but %d", cli.Short(m.Node), m.Behind)
+		}
+	}
+	return text
 }
 
 // upkeepText says what snapshots there are and what the node does by itself.

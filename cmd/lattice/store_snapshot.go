@@ -111,7 +111,7 @@ func (a *app) dropSnapshot(ctx context.Context, c *client.Client, name string) e
 func newStorePrune(a *app) *cobra.Command {
 	var to, below string
 	var keep time.Duration
-	var yes bool
+	var yes, anyway bool
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Drop entries that a snapshot covers",
@@ -126,6 +126,11 @@ frontier: that of lattice store info -o json, or the resume of a change that lat
 told of, so that who goes on from there misses nothing. It takes the newest snapshot that is
 not beyond it, or one made now if nothing was written since.
 
+In a store with several members it waits: what goes must be with all active members, as each of
+them says itself a few seconds after it has something; lattice store info shows what is. Until then it is
+refused and nothing happens. --anyway waits for nobody: a member that lacks what goes gets a
+snapshot instead, and loses nothing of its own.
+
 Entries up to a snapshot are for good once they are pruned: a member that is removed later, or
 found to have signed two entries for one place, keeps what it had written there. The node prunes by
 itself if its configuration says so: state.snapshot_every_ms, state.snapshot_keep and
@@ -133,6 +138,7 @@ state.prune_after_ms; lattice store info shows what it does.`,
 		Example: `  lattice store prune
   lattice store prune --keep 720h
   lattice store prune --to 3f9a
+  lattice store prune --anyway
   lattice store prune --below "$(tail -1 changes.jsonl | jq -r .resume)"`,
 		Args: exactly(),
 	}
@@ -140,7 +146,9 @@ state.prune_after_ms; lattice store info shows what it does.`,
 	cmd.Flags().DurationVar(&keep, "keep", 0, "prune to the newest snapshot that is at least this old")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	cmd.Flags().StringVar(&below, "below", "", "prune nothing beyond this frontier")
+	cmd.Flags().BoolVar(&anyway, "anyway", false, "do not wait for members that lack what goes")
 	cmd.MarkFlagsMutuallyExclusive("to", "keep", "below")
+	cmd.MarkFlagsMutuallyExclusive("anyway", "below")
 	a.clientFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -160,10 +168,16 @@ state.prune_after_ms; lattice store info shows what it does.`,
 				return err
 			}
 			var p client.Pruned
-			if len(frontier) > 0 {
+			switch {
+			case len(frontier) > 0:
 				p, err = c.PruneBelow(cmd.Context(), frontier)
-			} else {
+			case anyway:
+				p, err = c.PruneAnyway(cmd.Context(), id)
+			default:
 				p, err = c.Prune(cmd.Context(), id)
+			}
+			if err != nil && lattice.KindOf(err) == lattice.NotYet {
+				return cli.Hint(err, "wait until they are (lattice store info), or prune --anyway")
 			}
 			if err != nil && lattice.KindOf(err) == lattice.Conflict {
 				return cli.Hint(err, "take a new one: lattice store snapshot, then lattice store prune")

@@ -35,6 +35,15 @@ type Watermark struct {
 	Others   []MemberMark   // ascending by author; none: this node has the store alone
 }
 
+// Behind returns how many of the entries that are durable here a member has not reported.
+// One that reports what it has to is behind by the reports of the others.
+func (w Watermark) Behind(m MemberMark) (n uint64) {
+	for at, seq := range w.Own {
+		n += seq - min(seq, m.Frontier[at])
+	}
+	return n
+}
+
 // Watermark returns it. It waits for nobody but those who fold.
 func (db *DB) Watermark() Watermark {
 	db.mu.Lock() // the roster remembers what it concludes

@@ -41,6 +41,23 @@ func floorMessage(f keyval.Floor) *pb.Floor {
 	return m
 }
 
+// watermarkMessage is nil for a store that this node has alone.
+func watermarkMessage(db *keyval.DB) *pb.Watermark {
+	w := db.Watermark()
+	if len(w.Others) == 0 {
+		return nil
+	}
+	m := &pb.Watermark{Entries: w.Frontier.Entries()}
+	add := func(x keyval.MemberMark, self bool) {
+		m.Members = append(m.Members, &pb.WatermarkMember{Node: x.Author.String(), Entries: x.Frontier.Entries(), Behind: w.Behind(x), Self: self})
+	}
+	add(keyval.MemberMark{Author: db.Writer().Author, Frontier: w.Own}, true)
+	for _, o := range w.Others {
+		add(o, false)
+	}
+	return m
+}
+
 func (a storeService) Snapshots(_ context.Context, r *pb.StoreServiceSnapshotsRequest) (*pb.StoreServiceSnapshotsResponse, error) {
 	s, err := a.store(r.Store)
 	if err != nil {
@@ -101,7 +118,11 @@ func (a storeService) Prune(ctx context.Context, r *pb.StoreServicePruneRequest)
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.State().Prune(ctx, id)
+	prune := s.State().Prune
+	if r.Anyway {
+		prune = s.State().PruneAnyway
+	}
+	p, err := prune(ctx, id)
 	if err != nil {
 		return nil, err
 	}

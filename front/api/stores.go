@@ -92,6 +92,7 @@ func (a storeService) Info(_ context.Context, r *pb.StoreServiceInfoRequest) (*p
 	if f, pruned := db.Floor(); pruned {
 		m.Floor = floorMessage(f)
 	}
+	m.Watermark = watermarkMessage(db)
 	m.Upkeep, err = upkeepMessage(s)
 	return &pb.StoreServiceInfoResponse{Store: m}, err
 }

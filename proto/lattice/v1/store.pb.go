@@ -46,9 +46,11 @@ type Store struct {
 	// In the answer of Info only: how far its state is, as Prune takes it and as a watch
 	// goes on from it; up to where entries were pruned, if any were; and what the node
 	// does about that by itself.
-	Frontier      []byte  `protobuf:"bytes,12,opt,name=frontier,proto3" json:"frontier,omitempty"`
-	Floor         *Floor  `protobuf:"bytes,13,opt,name=floor,proto3" json:"floor,omitempty"`
-	Upkeep        *Upkeep `protobuf:"bytes,14,opt,name=upkeep,proto3" json:"upkeep,omitempty"`
+	Frontier []byte  `protobuf:"bytes,12,opt,name=frontier,proto3" json:"frontier,omitempty"`
+	Floor    *Floor  `protobuf:"bytes,13,opt,name=floor,proto3" json:"floor,omitempty"`
+	Upkeep   *Upkeep `protobuf:"bytes,14,opt,name=upkeep,proto3" json:"upkeep,omitempty"`
+	// In the answer of Info only, of a store with several active members.
+	Watermark     *Watermark `protobuf:"bytes,15,opt,name=watermark,proto3" json:"watermark,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -181,6 +183,141 @@ func (x *Store) GetUpkeep() *Upkeep {
 	return nil
 }
 
+func (x *Store) GetWatermark() *Watermark {
+	if x != nil {
+		return x.Watermark
+	}
+	return nil
+}
+
+// Watermark is up to where all active members have a store's entries, as they have said:
+// what may be pruned.
+type Watermark struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Entries below it.
+	Entries       uint64             `protobuf:"varint,1,opt,name=entries,proto3" json:"entries,omitempty"`
+	Members       []*WatermarkMember `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Watermark) Reset() {
+	*x = Watermark{}
+	mi := &file_lattice_v1_store_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Watermark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Watermark) ProtoMessage() {}
+
+func (x *Watermark) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Watermark.ProtoReflect.Descriptor instead.
+func (*Watermark) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Watermark) GetEntries() uint64 {
+	if x != nil {
+		return x.Entries
+	}
+	return 0
+}
+
+func (x *Watermark) GetMembers() []*WatermarkMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+// WatermarkMember is what an active member, this node among them, has said.
+type WatermarkMember struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Node id in hex.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Entries that are durable with it.
+	Entries uint64 `protobuf:"varint,2,opt,name=entries,proto3" json:"entries,omitempty"`
+	// Of the entries that are here, those that it has not said to have.
+	Behind uint64 `protobuf:"varint,3,opt,name=behind,proto3" json:"behind,omitempty"`
+	// It is this node.
+	Self          bool `protobuf:"varint,4,opt,name=self,proto3" json:"self,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatermarkMember) Reset() {
+	*x = WatermarkMember{}
+	mi := &file_lattice_v1_store_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatermarkMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatermarkMember) ProtoMessage() {}
+
+func (x *WatermarkMember) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatermarkMember.ProtoReflect.Descriptor instead.
+func (*WatermarkMember) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *WatermarkMember) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *WatermarkMember) GetEntries() uint64 {
+	if x != nil {
+		return x.Entries
+	}
+	return 0
+}
+
+func (x *WatermarkMember) GetBehind() uint64 {
+	if x != nil {
+		return x.Behind
+	}
+	return 0
+}
+
+func (x *WatermarkMember) GetSelf() bool {
+	if x != nil {
+		return x.Self
+	}
+	return false
+}
+
 // Floor is up to where a store's entries were pruned on the node: what they did to a
 // key is not known there any more, and what they came to is in the snapshot.
 type Floor struct {
@@ -197,7 +334,7 @@ type Floor struct {
 
 func (x *Floor) Reset() {
 	*x = Floor{}
-	mi := &file_lattice_v1_store_proto_msgTypes[1]
+	mi := &file_lattice_v1_store_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -209,7 +346,7 @@ func (x *Floor) String() string {
 func (*Floor) ProtoMessage() {}
 
 func (x *Floor) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[1]
+	mi := &file_lattice_v1_store_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -222,7 +359,7 @@ func (x *Floor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Floor.ProtoReflect.Descriptor instead.
 func (*Floor) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{1}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Floor) GetSnapshot() string {
@@ -269,7 +406,7 @@ type Upkeep struct {
 
 func (x *Upkeep) Reset() {
 	*x = Upkeep{}
-	mi := &file_lattice_v1_store_proto_msgTypes[2]
+	mi := &file_lattice_v1_store_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -281,7 +418,7 @@ func (x *Upkeep) String() string {
 func (*Upkeep) ProtoMessage() {}
 
 func (x *Upkeep) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[2]
+	mi := &file_lattice_v1_store_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -294,7 +431,7 @@ func (x *Upkeep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Upkeep.ProtoReflect.Descriptor instead.
 func (*Upkeep) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{2}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Upkeep) GetSnapshotEveryMs() int64 {
@@ -361,7 +498,7 @@ type StoreServiceListRequest struct {
 
 func (x *StoreServiceListRequest) Reset() {
 	*x = StoreServiceListRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[3]
+	mi := &file_lattice_v1_store_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -373,7 +510,7 @@ func (x *StoreServiceListRequest) String() string {
 func (*StoreServiceListRequest) ProtoMessage() {}
 
 func (x *StoreServiceListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[3]
+	mi := &file_lattice_v1_store_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -386,7 +523,7 @@ func (x *StoreServiceListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceListRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceListRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{3}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{5}
 }
 
 type StoreServiceListResponse struct {
@@ -398,7 +535,7 @@ type StoreServiceListResponse struct {
 
 func (x *StoreServiceListResponse) Reset() {
 	*x = StoreServiceListResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[4]
+	mi := &file_lattice_v1_store_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -410,7 +547,7 @@ func (x *StoreServiceListResponse) String() string {
 func (*StoreServiceListResponse) ProtoMessage() {}
 
 func (x *StoreServiceListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[4]
+	mi := &file_lattice_v1_store_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -423,7 +560,7 @@ func (x *StoreServiceListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceListResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceListResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{4}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StoreServiceListResponse) GetStores() []*Store {
@@ -442,7 +579,7 @@ type StoreServiceInfoRequest struct {
 
 func (x *StoreServiceInfoRequest) Reset() {
 	*x = StoreServiceInfoRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[5]
+	mi := &file_lattice_v1_store_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -454,7 +591,7 @@ func (x *StoreServiceInfoRequest) String() string {
 func (*StoreServiceInfoRequest) ProtoMessage() {}
 
 func (x *StoreServiceInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[5]
+	mi := &file_lattice_v1_store_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -467,7 +604,7 @@ func (x *StoreServiceInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceInfoRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceInfoRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{5}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StoreServiceInfoRequest) GetStore() string {
@@ -486,7 +623,7 @@ type StoreServiceInfoResponse struct {
 
 func (x *StoreServiceInfoResponse) Reset() {
 	*x = StoreServiceInfoResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[6]
+	mi := &file_lattice_v1_store_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -498,7 +635,7 @@ func (x *StoreServiceInfoResponse) String() string {
 func (*StoreServiceInfoResponse) ProtoMessage() {}
 
 func (x *StoreServiceInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[6]
+	mi := &file_lattice_v1_store_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -511,7 +648,7 @@ func (x *StoreServiceInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceInfoResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceInfoResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{6}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StoreServiceInfoResponse) GetStore() *Store {
@@ -531,7 +668,7 @@ type StoreServiceCreateRequest struct {
 
 func (x *StoreServiceCreateRequest) Reset() {
 	*x = StoreServiceCreateRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[7]
+	mi := &file_lattice_v1_store_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -543,7 +680,7 @@ func (x *StoreServiceCreateRequest) String() string {
 func (*StoreServiceCreateRequest) ProtoMessage() {}
 
 func (x *StoreServiceCreateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[7]
+	mi := &file_lattice_v1_store_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -556,7 +693,7 @@ func (x *StoreServiceCreateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceCreateRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceCreateRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{7}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StoreServiceCreateRequest) GetName() string {
@@ -575,7 +712,7 @@ type StoreServiceCreateResponse struct {
 
 func (x *StoreServiceCreateResponse) Reset() {
 	*x = StoreServiceCreateResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[8]
+	mi := &file_lattice_v1_store_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -587,7 +724,7 @@ func (x *StoreServiceCreateResponse) String() string {
 func (*StoreServiceCreateResponse) ProtoMessage() {}
 
 func (x *StoreServiceCreateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[8]
+	mi := &file_lattice_v1_store_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -600,7 +737,7 @@ func (x *StoreServiceCreateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceCreateResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceCreateResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{8}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StoreServiceCreateResponse) GetStore() *Store {
@@ -619,7 +756,7 @@ type StoreServiceUseRequest struct {
 
 func (x *StoreServiceUseRequest) Reset() {
 	*x = StoreServiceUseRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[9]
+	mi := &file_lattice_v1_store_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -631,7 +768,7 @@ func (x *StoreServiceUseRequest) String() string {
 func (*StoreServiceUseRequest) ProtoMessage() {}
 
 func (x *StoreServiceUseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[9]
+	mi := &file_lattice_v1_store_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -644,7 +781,7 @@ func (x *StoreServiceUseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceUseRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceUseRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{9}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StoreServiceUseRequest) GetStore() string {
@@ -663,7 +800,7 @@ type StoreServiceUseResponse struct {
 
 func (x *StoreServiceUseResponse) Reset() {
 	*x = StoreServiceUseResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[10]
+	mi := &file_lattice_v1_store_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -675,7 +812,7 @@ func (x *StoreServiceUseResponse) String() string {
 func (*StoreServiceUseResponse) ProtoMessage() {}
 
 func (x *StoreServiceUseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[10]
+	mi := &file_lattice_v1_store_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -688,7 +825,7 @@ func (x *StoreServiceUseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceUseResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceUseResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{10}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StoreServiceUseResponse) GetStore() *Store {
@@ -716,7 +853,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_lattice_v1_store_proto_msgTypes[11]
+	mi := &file_lattice_v1_store_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -728,7 +865,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[11]
+	mi := &file_lattice_v1_store_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -741,7 +878,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{11}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Snapshot) GetId() string {
@@ -788,7 +925,7 @@ type StoreServiceSnapshotsRequest struct {
 
 func (x *StoreServiceSnapshotsRequest) Reset() {
 	*x = StoreServiceSnapshotsRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[12]
+	mi := &file_lattice_v1_store_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +937,7 @@ func (x *StoreServiceSnapshotsRequest) String() string {
 func (*StoreServiceSnapshotsRequest) ProtoMessage() {}
 
 func (x *StoreServiceSnapshotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[12]
+	mi := &file_lattice_v1_store_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +950,7 @@ func (x *StoreServiceSnapshotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceSnapshotsRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceSnapshotsRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{12}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StoreServiceSnapshotsRequest) GetStore() string {
@@ -833,7 +970,7 @@ type StoreServiceSnapshotsResponse struct {
 
 func (x *StoreServiceSnapshotsResponse) Reset() {
 	*x = StoreServiceSnapshotsResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[13]
+	mi := &file_lattice_v1_store_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -845,7 +982,7 @@ func (x *StoreServiceSnapshotsResponse) String() string {
 func (*StoreServiceSnapshotsResponse) ProtoMessage() {}
 
 func (x *StoreServiceSnapshotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[13]
+	mi := &file_lattice_v1_store_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -858,7 +995,7 @@ func (x *StoreServiceSnapshotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceSnapshotsResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceSnapshotsResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{13}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StoreServiceSnapshotsResponse) GetSnapshots() []*Snapshot {
@@ -877,7 +1014,7 @@ type StoreServiceSnapshotRequest struct {
 
 func (x *StoreServiceSnapshotRequest) Reset() {
 	*x = StoreServiceSnapshotRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[14]
+	mi := &file_lattice_v1_store_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -889,7 +1026,7 @@ func (x *StoreServiceSnapshotRequest) String() string {
 func (*StoreServiceSnapshotRequest) ProtoMessage() {}
 
 func (x *StoreServiceSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[14]
+	mi := &file_lattice_v1_store_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -902,7 +1039,7 @@ func (x *StoreServiceSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{14}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StoreServiceSnapshotRequest) GetStore() string {
@@ -921,7 +1058,7 @@ type StoreServiceSnapshotResponse struct {
 
 func (x *StoreServiceSnapshotResponse) Reset() {
 	*x = StoreServiceSnapshotResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[15]
+	mi := &file_lattice_v1_store_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -933,7 +1070,7 @@ func (x *StoreServiceSnapshotResponse) String() string {
 func (*StoreServiceSnapshotResponse) ProtoMessage() {}
 
 func (x *StoreServiceSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[15]
+	mi := &file_lattice_v1_store_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -946,7 +1083,7 @@ func (x *StoreServiceSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{15}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StoreServiceSnapshotResponse) GetSnapshot() *Snapshot {
@@ -966,7 +1103,7 @@ type StoreServiceDropSnapshotRequest struct {
 
 func (x *StoreServiceDropSnapshotRequest) Reset() {
 	*x = StoreServiceDropSnapshotRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[16]
+	mi := &file_lattice_v1_store_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -978,7 +1115,7 @@ func (x *StoreServiceDropSnapshotRequest) String() string {
 func (*StoreServiceDropSnapshotRequest) ProtoMessage() {}
 
 func (x *StoreServiceDropSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[16]
+	mi := &file_lattice_v1_store_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -991,7 +1128,7 @@ func (x *StoreServiceDropSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceDropSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceDropSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{16}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StoreServiceDropSnapshotRequest) GetStore() string {
@@ -1016,7 +1153,7 @@ type StoreServiceDropSnapshotResponse struct {
 
 func (x *StoreServiceDropSnapshotResponse) Reset() {
 	*x = StoreServiceDropSnapshotResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[17]
+	mi := &file_lattice_v1_store_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1028,7 +1165,7 @@ func (x *StoreServiceDropSnapshotResponse) String() string {
 func (*StoreServiceDropSnapshotResponse) ProtoMessage() {}
 
 func (x *StoreServiceDropSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[17]
+	mi := &file_lattice_v1_store_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1041,7 +1178,7 @@ func (x *StoreServiceDropSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceDropSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceDropSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{17}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{19}
 }
 
 type StoreServicePruneRequest struct {
@@ -1052,14 +1189,17 @@ type StoreServicePruneRequest struct {
 	// Instead of a snapshot: prune nothing beyond this frontier, which a store, or a change
 	// that a watch told of, had. The newest snapshot that is not beyond it is taken, or one
 	// made now if the state is not beyond it. KIND_NOT_FOUND: there is none.
-	Below         []byte `protobuf:"bytes,3,opt,name=below,proto3" json:"below,omitempty"`
+	Below []byte `protobuf:"bytes,3,opt,name=below,proto3" json:"below,omitempty"`
+	// Do not wait for active members that have not said to have the entries: they will get them
+	// as a snapshot. Without it: KIND_NOT_YET.
+	Anyway        bool `protobuf:"varint,4,opt,name=anyway,proto3" json:"anyway,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StoreServicePruneRequest) Reset() {
 	*x = StoreServicePruneRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[18]
+	mi := &file_lattice_v1_store_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1071,7 +1211,7 @@ func (x *StoreServicePruneRequest) String() string {
 func (*StoreServicePruneRequest) ProtoMessage() {}
 
 func (x *StoreServicePruneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[18]
+	mi := &file_lattice_v1_store_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +1224,7 @@ func (x *StoreServicePruneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServicePruneRequest.ProtoReflect.Descriptor instead.
 func (*StoreServicePruneRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{18}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StoreServicePruneRequest) GetStore() string {
@@ -1108,6 +1248,13 @@ func (x *StoreServicePruneRequest) GetBelow() []byte {
 	return nil
 }
 
+func (x *StoreServicePruneRequest) GetAnyway() bool {
+	if x != nil {
+		return x.Anyway
+	}
+	return false
+}
+
 type StoreServicePruneResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the state begins from now.
@@ -1124,7 +1271,7 @@ type StoreServicePruneResponse struct {
 
 func (x *StoreServicePruneResponse) Reset() {
 	*x = StoreServicePruneResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[19]
+	mi := &file_lattice_v1_store_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1136,7 +1283,7 @@ func (x *StoreServicePruneResponse) String() string {
 func (*StoreServicePruneResponse) ProtoMessage() {}
 
 func (x *StoreServicePruneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[19]
+	mi := &file_lattice_v1_store_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1149,7 +1296,7 @@ func (x *StoreServicePruneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServicePruneResponse.ProtoReflect.Descriptor instead.
 func (*StoreServicePruneResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{19}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StoreServicePruneResponse) GetBase() *Snapshot {
@@ -1191,7 +1338,7 @@ type StoreServiceExportRequest struct {
 
 func (x *StoreServiceExportRequest) Reset() {
 	*x = StoreServiceExportRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[20]
+	mi := &file_lattice_v1_store_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1203,7 +1350,7 @@ func (x *StoreServiceExportRequest) String() string {
 func (*StoreServiceExportRequest) ProtoMessage() {}
 
 func (x *StoreServiceExportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[20]
+	mi := &file_lattice_v1_store_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1216,7 +1363,7 @@ func (x *StoreServiceExportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceExportRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceExportRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{20}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StoreServiceExportRequest) GetStore() string {
@@ -1250,7 +1397,7 @@ type StoreServiceExportResponse struct {
 
 func (x *StoreServiceExportResponse) Reset() {
 	*x = StoreServiceExportResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[21]
+	mi := &file_lattice_v1_store_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1262,7 +1409,7 @@ func (x *StoreServiceExportResponse) String() string {
 func (*StoreServiceExportResponse) ProtoMessage() {}
 
 func (x *StoreServiceExportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[21]
+	mi := &file_lattice_v1_store_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1275,7 +1422,7 @@ func (x *StoreServiceExportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceExportResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceExportResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{21}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StoreServiceExportResponse) GetData() []byte {
@@ -1299,7 +1446,7 @@ type StoreServiceImportRequest struct {
 
 func (x *StoreServiceImportRequest) Reset() {
 	*x = StoreServiceImportRequest{}
-	mi := &file_lattice_v1_store_proto_msgTypes[22]
+	mi := &file_lattice_v1_store_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1311,7 +1458,7 @@ func (x *StoreServiceImportRequest) String() string {
 func (*StoreServiceImportRequest) ProtoMessage() {}
 
 func (x *StoreServiceImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[22]
+	mi := &file_lattice_v1_store_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1324,7 +1471,7 @@ func (x *StoreServiceImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceImportRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceImportRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{22}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StoreServiceImportRequest) GetSnapshot() string {
@@ -1367,7 +1514,7 @@ type StoreServiceImportResponse struct {
 
 func (x *StoreServiceImportResponse) Reset() {
 	*x = StoreServiceImportResponse{}
-	mi := &file_lattice_v1_store_proto_msgTypes[23]
+	mi := &file_lattice_v1_store_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1379,7 +1526,7 @@ func (x *StoreServiceImportResponse) String() string {
 func (*StoreServiceImportResponse) ProtoMessage() {}
 
 func (x *StoreServiceImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[23]
+	mi := &file_lattice_v1_store_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1392,7 +1539,7 @@ func (x *StoreServiceImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceImportResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceImportResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{23}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StoreServiceImportResponse) GetReceived() int64 {
@@ -1431,7 +1578,7 @@ type Imported struct {
 
 func (x *Imported) Reset() {
 	*x = Imported{}
-	mi := &file_lattice_v1_store_proto_msgTypes[24]
+	mi := &file_lattice_v1_store_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +1590,7 @@ func (x *Imported) String() string {
 func (*Imported) ProtoMessage() {}
 
 func (x *Imported) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_store_proto_msgTypes[24]
+	mi := &file_lattice_v1_store_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +1603,7 @@ func (x *Imported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Imported.ProtoReflect.Descriptor instead.
 func (*Imported) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_store_proto_rawDescGZIP(), []int{24}
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Imported) GetStore() *Store {
@@ -1513,7 +1660,7 @@ var File_lattice_v1_store_proto protoreflect.FileDescriptor
 const file_lattice_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"\x16lattice/v1/store.proto\x12\n" +
-	"lattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xae\x03\n" +
+	"lattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe3\x03\n" +
 	"\x05Store\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x124\n" +
@@ -1531,7 +1678,16 @@ const file_lattice_v1_store_proto_rawDesc = "" +
 	"\acreator\x18\v \x01(\tR\acreator\x12\x1a\n" +
 	"\bfrontier\x18\f \x01(\fR\bfrontier\x12'\n" +
 	"\x05floor\x18\r \x01(\v2\x11.lattice.v1.FloorR\x05floor\x12*\n" +
-	"\x06upkeep\x18\x0e \x01(\v2\x12.lattice.v1.UpkeepR\x06upkeep\"\x8d\x01\n" +
+	"\x06upkeep\x18\x0e \x01(\v2\x12.lattice.v1.UpkeepR\x06upkeep\x123\n" +
+	"\twatermark\x18\x0f \x01(\v2\x15.lattice.v1.WatermarkR\twatermark\"\\\n" +
+	"\tWatermark\x12\x18\n" +
+	"\aentries\x18\x01 \x01(\x04R\aentries\x125\n" +
+	"\amembers\x18\x02 \x03(\v2\x1b.lattice.v1.WatermarkMemberR\amembers\"k\n" +
+	"\x0fWatermarkMember\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
+	"\aentries\x18\x02 \x01(\x04R\aentries\x12\x16\n" +
+	"\x06behind\x18\x03 \x01(\x04R\x06behind\x12\x12\n" +
+	"\x04self\x18\x04 \x01(\bR\x04self\"\x8d\x01\n" +
 	"\x05Floor\x12\x1a\n" +
 	"\bsnapshot\x18\x01 \x01(\tR\bsnapshot\x124\n" +
 	"\athrough\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\athrough\x122\n" +
@@ -1577,11 +1733,12 @@ const file_lattice_v1_store_proto_rawDesc = "" +
 	"\x1fStoreServiceDropSnapshotRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\"\"\n" +
-	" StoreServiceDropSnapshotResponse\"b\n" +
+	" StoreServiceDropSnapshotResponse\"z\n" +
 	"\x18StoreServicePruneRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12\x14\n" +
-	"\x05below\x18\x03 \x01(\fR\x05below\"\x89\x01\n" +
+	"\x05below\x18\x03 \x01(\fR\x05below\x12\x16\n" +
+	"\x06anyway\x18\x04 \x01(\bR\x06anyway\"\x89\x01\n" +
 	"\x19StoreServicePruneResponse\x12(\n" +
 	"\x04base\x18\x01 \x01(\v2\x14.lattice.v1.SnapshotR\x04base\x12\x18\n" +
 	"\aentries\x18\x02 \x01(\x04R\aentries\x12\x12\n" +
@@ -1633,77 +1790,81 @@ func file_lattice_v1_store_proto_rawDescGZIP() []byte {
 	return file_lattice_v1_store_proto_rawDescData
 }
 
-var file_lattice_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_lattice_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_lattice_v1_store_proto_goTypes = []any{
 	(*Store)(nil),                            // 0: lattice.v1.Store
-	(*Floor)(nil),                            // 1: lattice.v1.Floor
-	(*Upkeep)(nil),                           // 2: lattice.v1.Upkeep
-	(*StoreServiceListRequest)(nil),          // 3: lattice.v1.StoreServiceListRequest
-	(*StoreServiceListResponse)(nil),         // 4: lattice.v1.StoreServiceListResponse
-	(*StoreServiceInfoRequest)(nil),          // 5: lattice.v1.StoreServiceInfoRequest
-	(*StoreServiceInfoResponse)(nil),         // 6: lattice.v1.StoreServiceInfoResponse
-	(*StoreServiceCreateRequest)(nil),        // 7: lattice.v1.StoreServiceCreateRequest
-	(*StoreServiceCreateResponse)(nil),       // 8: lattice.v1.StoreServiceCreateResponse
-	(*StoreServiceUseRequest)(nil),           // 9: lattice.v1.StoreServiceUseRequest
-	(*StoreServiceUseResponse)(nil),          // 10: lattice.v1.StoreServiceUseResponse
-	(*Snapshot)(nil),                         // 11: lattice.v1.Snapshot
-	(*StoreServiceSnapshotsRequest)(nil),     // 12: lattice.v1.StoreServiceSnapshotsRequest
-	(*StoreServiceSnapshotsResponse)(nil),    // 13: lattice.v1.StoreServiceSnapshotsResponse
-	(*StoreServiceSnapshotRequest)(nil),      // 14: lattice.v1.StoreServiceSnapshotRequest
-	(*StoreServiceSnapshotResponse)(nil),     // 15: lattice.v1.StoreServiceSnapshotResponse
-	(*StoreServiceDropSnapshotRequest)(nil),  // 16: lattice.v1.StoreServiceDropSnapshotRequest
-	(*StoreServiceDropSnapshotResponse)(nil), // 17: lattice.v1.StoreServiceDropSnapshotResponse
-	(*StoreServicePruneRequest)(nil),         // 18: lattice.v1.StoreServicePruneRequest
-	(*StoreServicePruneResponse)(nil),        // 19: lattice.v1.StoreServicePruneResponse
-	(*StoreServiceExportRequest)(nil),        // 20: lattice.v1.StoreServiceExportRequest
-	(*StoreServiceExportResponse)(nil),       // 21: lattice.v1.StoreServiceExportResponse
-	(*StoreServiceImportRequest)(nil),        // 22: lattice.v1.StoreServiceImportRequest
-	(*StoreServiceImportResponse)(nil),       // 23: lattice.v1.StoreServiceImportResponse
-	(*Imported)(nil),                         // 24: lattice.v1.Imported
-	(*timestamppb.Timestamp)(nil),            // 25: google.protobuf.Timestamp
+	(*Watermark)(nil),                        // 1: lattice.v1.Watermark
+	(*WatermarkMember)(nil),                  // 2: lattice.v1.WatermarkMember
+	(*Floor)(nil),                            // 3: lattice.v1.Floor
+	(*Upkeep)(nil),                           // 4: lattice.v1.Upkeep
+	(*StoreServiceListRequest)(nil),          // 5: lattice.v1.StoreServiceListRequest
+	(*StoreServiceListResponse)(nil),         // 6: lattice.v1.StoreServiceListResponse
+	(*StoreServiceInfoRequest)(nil),          // 7: lattice.v1.StoreServiceInfoRequest
+	(*StoreServiceInfoResponse)(nil),         // 8: lattice.v1.StoreServiceInfoResponse
+	(*StoreServiceCreateRequest)(nil),        // 9: lattice.v1.StoreServiceCreateRequest
+	(*StoreServiceCreateResponse)(nil),       // 10: lattice.v1.StoreServiceCreateResponse
+	(*StoreServiceUseRequest)(nil),           // 11: lattice.v1.StoreServiceUseRequest
+	(*StoreServiceUseResponse)(nil),          // 12: lattice.v1.StoreServiceUseResponse
+	(*Snapshot)(nil),                         // 13: lattice.v1.Snapshot
+	(*StoreServiceSnapshotsRequest)(nil),     // 14: lattice.v1.StoreServiceSnapshotsRequest
+	(*StoreServiceSnapshotsResponse)(nil),    // 15: lattice.v1.StoreServiceSnapshotsResponse
+	(*StoreServiceSnapshotRequest)(nil),      // 16: lattice.v1.StoreServiceSnapshotRequest
+	(*StoreServiceSnapshotResponse)(nil),     // 17: lattice.v1.StoreServiceSnapshotResponse
+	(*StoreServiceDropSnapshotRequest)(nil),  // 18: lattice.v1.StoreServiceDropSnapshotRequest
+	(*StoreServiceDropSnapshotResponse)(nil), // 19: lattice.v1.StoreServiceDropSnapshotResponse
+	(*StoreServicePruneRequest)(nil),         // 20: lattice.v1.StoreServicePruneRequest
+	(*StoreServicePruneResponse)(nil),        // 21: lattice.v1.StoreServicePruneResponse
+	(*StoreServiceExportRequest)(nil),        // 22: lattice.v1.StoreServiceExportRequest
+	(*StoreServiceExportResponse)(nil),       // 23: lattice.v1.StoreServiceExportResponse
+	(*StoreServiceImportRequest)(nil),        // 24: lattice.v1.StoreServiceImportRequest
+	(*StoreServiceImportResponse)(nil),       // 25: lattice.v1.StoreServiceImportResponse
+	(*Imported)(nil),                         // 26: lattice.v1.Imported
+	(*timestamppb.Timestamp)(nil),            // 27: google.protobuf.Timestamp
 }
 var file_lattice_v1_store_proto_depIdxs = []int32{
-	25, // 0: lattice.v1.Store.created:type_name -> google.protobuf.Timestamp
-	1,  // 1: lattice.v1.Store.floor:type_name -> lattice.v1.Floor
-	2,  // 2: lattice.v1.Store.upkeep:type_name -> lattice.v1.Upkeep
-	25, // 3: lattice.v1.Floor.through:type_name -> google.protobuf.Timestamp
-	25, // 4: lattice.v1.Floor.pruned:type_name -> google.protobuf.Timestamp
-	25, // 5: lattice.v1.Upkeep.newest:type_name -> google.protobuf.Timestamp
-	0,  // 6: lattice.v1.StoreServiceListResponse.stores:type_name -> lattice.v1.Store
-	0,  // 7: lattice.v1.StoreServiceInfoResponse.store:type_name -> lattice.v1.Store
-	0,  // 8: lattice.v1.StoreServiceCreateResponse.store:type_name -> lattice.v1.Store
-	0,  // 9: lattice.v1.StoreServiceUseResponse.store:type_name -> lattice.v1.Store
-	25, // 10: lattice.v1.Snapshot.taken:type_name -> google.protobuf.Timestamp
-	11, // 11: lattice.v1.StoreServiceSnapshotsResponse.snapshots:type_name -> lattice.v1.Snapshot
-	11, // 12: lattice.v1.StoreServiceSnapshotResponse.snapshot:type_name -> lattice.v1.Snapshot
-	11, // 13: lattice.v1.StoreServicePruneResponse.base:type_name -> lattice.v1.Snapshot
-	24, // 14: lattice.v1.StoreServiceImportResponse.imported:type_name -> lattice.v1.Imported
-	0,  // 15: lattice.v1.Imported.store:type_name -> lattice.v1.Store
-	3,  // 16: lattice.v1.StoreService.List:input_type -> lattice.v1.StoreServiceListRequest
-	5,  // 17: lattice.v1.StoreService.Info:input_type -> lattice.v1.StoreServiceInfoRequest
-	7,  // 18: lattice.v1.StoreService.Create:input_type -> lattice.v1.StoreServiceCreateRequest
-	9,  // 19: lattice.v1.StoreService.Use:input_type -> lattice.v1.StoreServiceUseRequest
-	12, // 20: lattice.v1.StoreService.Snapshots:input_type -> lattice.v1.StoreServiceSnapshotsRequest
-	14, // 21: lattice.v1.StoreService.Snapshot:input_type -> lattice.v1.StoreServiceSnapshotRequest
-	16, // 22: lattice.v1.StoreService.DropSnapshot:input_type -> lattice.v1.StoreServiceDropSnapshotRequest
-	18, // 23: lattice.v1.StoreService.Prune:input_type -> lattice.v1.StoreServicePruneRequest
-	20, // 24: lattice.v1.StoreService.Export:input_type -> lattice.v1.StoreServiceExportRequest
-	22, // 25: lattice.v1.StoreService.Import:input_type -> lattice.v1.StoreServiceImportRequest
-	4,  // 26: lattice.v1.StoreService.List:output_type -> lattice.v1.StoreServiceListResponse
-	6,  // 27: lattice.v1.StoreService.Info:output_type -> lattice.v1.StoreServiceInfoResponse
-	8,  // 28: lattice.v1.StoreService.Create:output_type -> lattice.v1.StoreServiceCreateResponse
-	10, // 29: lattice.v1.StoreService.Use:output_type -> lattice.v1.StoreServiceUseResponse
-	13, // 30: lattice.v1.StoreService.Snapshots:output_type -> lattice.v1.StoreServiceSnapshotsResponse
-	15, // 31: lattice.v1.StoreService.Snapshot:output_type -> lattice.v1.StoreServiceSnapshotResponse
-	17, // 32: lattice.v1.StoreService.DropSnapshot:output_type -> lattice.v1.StoreServiceDropSnapshotResponse
-	19, // 33: lattice.v1.StoreService.Prune:output_type -> lattice.v1.StoreServicePruneResponse
-	21, // 34: lattice.v1.StoreService.Export:output_type -> lattice.v1.StoreServiceExportResponse
-	23, // 35: lattice.v1.StoreService.Import:output_type -> lattice.v1.StoreServiceImportResponse
-	26, // [26:36] is the sub-list for method output_type
-	16, // [16:26] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	27, // 0: lattice.v1.Store.created:type_name -> google.protobuf.Timestamp
+	3,  // 1: lattice.v1.Store.floor:type_name -> lattice.v1.Floor
+	4,  // 2: lattice.v1.Store.upkeep:type_name -> lattice.v1.Upkeep
+	1,  // 3: lattice.v1.Store.watermark:type_name -> lattice.v1.Watermark
+	2,  // 4: lattice.v1.Watermark.members:type_name -> lattice.v1.WatermarkMember
+	27, // 5: lattice.v1.Floor.through:type_name -> google.protobuf.Timestamp
+	27, // 6: lattice.v1.Floor.pruned:type_name -> google.protobuf.Timestamp
+	27, // 7: lattice.v1.Upkeep.newest:type_name -> google.protobuf.Timestamp
+	0,  // 8: lattice.v1.StoreServiceListResponse.stores:type_name -> lattice.v1.Store
+	0,  // 9: lattice.v1.StoreServiceInfoResponse.store:type_name -> lattice.v1.Store
+	0,  // 10: lattice.v1.StoreServiceCreateResponse.store:type_name -> lattice.v1.Store
+	0,  // 11: lattice.v1.StoreServiceUseResponse.store:type_name -> lattice.v1.Store
+	27, // 12: lattice.v1.Snapshot.taken:type_name -> google.protobuf.Timestamp
+	13, // 13: lattice.v1.StoreServiceSnapshotsResponse.snapshots:type_name -> lattice.v1.Snapshot
+	13, // 14: lattice.v1.StoreServiceSnapshotResponse.snapshot:type_name -> lattice.v1.Snapshot
+	13, // 15: lattice.v1.StoreServicePruneResponse.base:type_name -> lattice.v1.Snapshot
+	26, // 16: lattice.v1.StoreServiceImportResponse.imported:type_name -> lattice.v1.Imported
+	0,  // 17: lattice.v1.Imported.store:type_name -> lattice.v1.Store
+	5,  // 18: lattice.v1.StoreService.List:input_type -> lattice.v1.StoreServiceListRequest
+	7,  // 19: lattice.v1.StoreService.Info:input_type -> lattice.v1.StoreServiceInfoRequest
+	9,  // 20: lattice.v1.StoreService.Create:input_type -> lattice.v1.StoreServiceCreateRequest
+	11, // 21: lattice.v1.StoreService.Use:input_type -> lattice.v1.StoreServiceUseRequest
+	14, // 22: lattice.v1.StoreService.Snapshots:input_type -> lattice.v1.StoreServiceSnapshotsRequest
+	16, // 23: lattice.v1.StoreService.Snapshot:input_type -> lattice.v1.StoreServiceSnapshotRequest
+	18, // 24: lattice.v1.StoreService.DropSnapshot:input_type -> lattice.v1.StoreServiceDropSnapshotRequest
+	20, // 25: lattice.v1.StoreService.Prune:input_type -> lattice.v1.StoreServicePruneRequest
+	22, // 26: lattice.v1.StoreService.Export:input_type -> lattice.v1.StoreServiceExportRequest
+	24, // 27: lattice.v1.StoreService.Import:input_type -> lattice.v1.StoreServiceImportRequest
+	6,  // 28: lattice.v1.StoreService.List:output_type -> lattice.v1.StoreServiceListResponse
+	8,  // 29: lattice.v1.StoreService.Info:output_type -> lattice.v1.StoreServiceInfoResponse
+	10, // 30: lattice.v1.StoreService.Create:output_type -> lattice.v1.StoreServiceCreateResponse
+	12, // 31: lattice.v1.StoreService.Use:output_type -> lattice.v1.StoreServiceUseResponse
+	15, // 32: lattice.v1.StoreService.Snapshots:output_type -> lattice.v1.StoreServiceSnapshotsResponse
+	17, // 33: lattice.v1.StoreService.Snapshot:output_type -> lattice.v1.StoreServiceSnapshotResponse
+	19, // 34: lattice.v1.StoreService.DropSnapshot:output_type -> lattice.v1.StoreServiceDropSnapshotResponse
+	21, // 35: lattice.v1.StoreService.Prune:output_type -> lattice.v1.StoreServicePruneResponse
+	23, // 36: lattice.v1.StoreService.Export:output_type -> lattice.v1.StoreServiceExportResponse
+	25, // 37: lattice.v1.StoreService.Import:output_type -> lattice.v1.StoreServiceImportResponse
+	28, // [28:38] is the sub-list for method output_type
+	18, // [18:28] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_lattice_v1_store_proto_init() }
@@ -1717,7 +1878,7 @@ func file_lattice_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lattice_v1_store_proto_rawDesc), len(file_lattice_v1_store_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
