@@ -58,7 +58,8 @@ type entry struct {
 	// their own, and does not say where they went; it prints headers as text.
 	text bool
 	// drops: a record that arrives just when a member is told to leave, it counts
-	// as read without showing it.
+	// as read without showing it. (Of rdkafka, BaseConsumer's drop polls until the
+	// consumer is closed, and throws away what it gets.)
 	drops bool
 	// classic: it describes groups of the classic protocol only.
 	classic bool
@@ -99,7 +100,7 @@ var roster = []entry{
 		without: []string{"configs", "alter", "grow"},
 		own:     map[string]string{"read beyond the end": "nothing, ever"},
 	},
-	{name: "rdkafka", lang: "Rust", groups: []string{"range", "cooperative-sticky", "server"}, classic: true, own: map[string]string{
+	{name: "rdkafka", lang: "Rust", groups: []string{"range", "cooperative-sticky", "server"}, classic: true, drops: true, own: map[string]string{
 		"read beyond the end":         "_AUTO_OFFSET_RESET of librdkafka",
 		"unknown config":              "nothing: it does not look at that answer",
 		"configs of an unknown topic": "nothing: it does not look at that answer",
