@@ -11,6 +11,7 @@
 # make crash        kill -9 rounds (ROUNDS=20)
 # make test-app     an application's roles against our node and Apache Kafka, SQLite and PostgreSQL: each killed ROUNDS (20) times
 # make soak         everything at once for DURATION (1h); SEED=n repeats a run's choices
+# make mesh         three nodes in network namespaces whose network and disks fail, for DURATION (1h); as root
 # make fuzz         every fuzz target for FUZZTIME (30s); PKG=./core/record for one package
 # make rewrite      golden files and transcripts of PKG, to be read as a diff
 # make gen          generated code; fails if that changes the tree
@@ -41,7 +42,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TOOLS       := $(CURDIR)/bin/tools
 
-.PHONY: build deps test histories check lint sim sim-breaks race race-node crash test-app soak fuzz rewrite gen bench bench-redis bench-short bench-go test-clients test-suites test-redis-suite nightly cover clean
+.PHONY: build deps test histories check lint sim sim-breaks race race-node crash test-app soak mesh fuzz rewrite gen bench bench-redis bench-short bench-go test-clients test-suites test-redis-suite nightly cover clean
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/lattice ./cmd/lattice
@@ -98,6 +99,10 @@ test-app: build
 soak: build
 	scripts/deps.sh
 	LATTICE_BIN=$(CURDIR)/bin/lattice LATTICE_SOAK_DURATION=$(DURATION) LATTICE_SOAK_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -run 'Soak' -v ./test/soak
+
+mesh: build
+	scripts/deps.sh
+	LATTICE_BIN=$(CURDIR)/bin/lattice LATTICE_MESH_DURATION=$(DURATION) $(GO) test -count=1 -timeout 0 -v ./test/mesh
 
 fuzz:
 	scripts/fuzz.sh '$(PKG)' '$(FUZZTIME)'

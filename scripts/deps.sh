@@ -8,8 +8,9 @@ set -eu
 cd "$(dirname "$0")/.."
 field=${1:-}
 
-# The packages that bring the commands that are missing.
+# The packages that bring the commands that are missing; some are where only root's PATH looks.
 missing=
+PATH=$PATH:/usr/sbin:/sbin
 want() {
 	command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
 }
@@ -20,6 +21,8 @@ want redis-benchmark redis-tools # with redis-cli and, as redis-check-rdb, the s
 want javac default-jdk-headless
 want mvn maven
 want python3 python3
+want ip iproute2 # with tc; for the nodes in namespaces of test/mesh
+want nft nftables
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
 # The server's programs are not on the PATH; tests start it themselves.
 for initdb in /usr/lib/postgresql/*/bin/initdb; do
@@ -41,7 +44,6 @@ fi
 if [ "$field" = suites ]; then
 	want gcc gcc
 	want unshare util-linux
-	want ip iproute2
 	want tclsh tcl
 	header rapidjson/schema.h rapidjson-dev
 fi
