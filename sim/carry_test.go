@@ -141,7 +141,10 @@ func inOrder(all []lattice.TopicPartition) []lattice.TopicPartition {
 func (n *node) have(leader lattice.NodeID, id lattice.TopicPartition) batches.Have {
 	h := batches.Have{Partition: id, Leader: leader}
 	if p := n.followed[id].p; p != nil {
-		h.Where = whereIs(p)
+		h.Where, h.Leader = whereIs(p), p.Leader()
+		if h.Leader == n.id && !p.Leads() { // it is to lead: what it lacks, anybody may have
+			h.Leader = lattice.NodeID{}
+		}
 	}
 	return h
 }
@@ -286,6 +289,17 @@ func (e elsewhere) Truncate(leader lattice.NodeID, tp lattice.TopicPartition, be
 	e.n.request(leader, forward.Ask{Op: forward.Truncate, Partition: tp, Before: before}, func(x forward.Answer, err error) { done(x.Start, asStore(x, err)) })
 }
 
+// Lead implements store.Elsewhere.
+func (e elsewhere) Lead(leader lattice.NodeID, tp lattice.TopicPartition, to lattice.NodeID, _ time.Duration, done func(error)) {
+	e.n.request(leader, forward.Ask{Op: forward.Lead, Partition: tp, To: to}, func(x forward.Answer, err error) { done(asStore(x, err)) })
+}
+
+// Reaches implements store.Elsewhere.
+func (e elsewhere) Reaches(id lattice.NodeID) bool {
+	p := e.n.w.byID(id)
+	return p != nil && e.n.linked[p.i]
+}
+
 // asStore is what became of an ask, as the store's clients are told it.
 func asStore(x forward.Answer, err error) error {
 	switch {
@@ -346,6 +360,8 @@ func (n *node) lead(from *node, b []byte) {
 		start, err := n.st.TruncateLed(ctx, from.id, a.Partition, a.Before)
 		cancel()
 		reply(forward.Answer{Base: -1, Time: -1, Start: start}, err)
+	case forward.Lead:
+		reply(forward.Answer{}, lattice.E(lattice.Unsupported, errors.New("no leader moves in the simulation")))
 	}
 	n.w.quiet()
 	n.powerless()
