@@ -110,7 +110,7 @@ const truncateTime = time.Minute
 func (l leads) Lead(from lattice.NodeID, a forward.Ask, done func(forward.Answer)) {
 	switch a.Op {
 	case forward.Append:
-		l.st.AppendLed(from, a.Partition, partition.Append{Batches: a.Batches, Done: func(r partition.Result, err error) {
+		l.st.AppendLed(from, a.Partition, partition.Append{Batches: a.Batches, All: a.Acks == -1, Wait: ackTime(a.Wait), Done: func(r partition.Result, err error) {
 			if err != nil {
 				done(refusal(r.Start, err))
 				return
@@ -139,6 +139,13 @@ func (l leads) Lead(from lattice.NodeID, a forward.Ask, done func(forward.Answer
 			done(forward.Answer{Base: -1, Time: -1, Start: start})
 		}()
 	}
+}
+
+// ackTime is how long the leader waits for acknowledgements of what is forwarded: less than
+// who asked waits for the leader, who could not say then what became of it.
+func ackTime(ms uint32) time.Duration {
+	wait := time.Duration(ms) * time.Millisecond
+	return max(wait-min(wait/4, time.Second), time.Millisecond)
 }
 
 // refusal is an error as another node's clients are told it.

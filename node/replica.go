@@ -29,7 +29,7 @@ type replica struct {
 	redeem  func(context.Context, roster.Claim) ([]byte, error)
 }
 
-var _ p2p.Partitions = (*replica)(nil)
+var _ p2p.Acknowledged = (*replica)(nil)
 
 // newReplica has a store of this node take part in a mesh. Snapshots of peers are
 // gathered in a directory of their own, which several stores may share.

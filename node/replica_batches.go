@@ -51,7 +51,7 @@ func whereIs(p *partition.Partition) batches.Where {
 	if c, ok, err := p.Checkpoint(context.Background(), false); ok && err == nil {
 		at.Proven, at.Root = c.Size, c.Root
 	}
-	at.Size = max(p.Position().Size, at.Proven)
+	at.Size = max(p.Next(), at.Proven)
 	return at
 }
 
@@ -80,6 +80,28 @@ func (r *replica) ReceiveSpan(_ context.Context, s span.Span) (batches.Where, er
 	}
 	_, err = p.Receive(s)
 	return whereIs(p), err
+}
+
+// Acks implements p2p.Acknowledged.
+func (r *replica) Acks(id lattice.TopicPartition) []batches.Ack {
+	p, err := r.st.Partition(id.Topic, id.Partition)
+	if err != nil {
+		return nil
+	}
+	var out []batches.Ack
+	for _, a := range p.Acks() {
+		out = append(out, batches.Ack{Partition: id, By: a.By, Note: a.Note})
+	}
+	return out
+}
+
+// TakeAck implements p2p.Acknowledged.
+func (r *replica) TakeAck(_ context.Context, id lattice.TopicPartition, note []byte) error {
+	p, err := r.st.Partition(id.Topic, id.Partition)
+	if err != nil {
+		return fmt.Errorf("take an acknowledgement of %s: %w", id, err)
+	}
+	return p.TakeAck(note)
 }
 
 // WatchPartitions implements p2p.Partitions.

@@ -257,6 +257,17 @@ func (g Grant) check() error {
 	return nil
 }
 
+// differ counts those that are in one of two ascending sets.
+func differ(a, b []lattice.AuthorID) int {
+	n := 0
+	for _, x := range a {
+		if !slices.Contains(b, x) {
+			n++
+		}
+	}
+	return n + len(b) - (len(a) - n)
+}
+
 // Follows checks what two grants alone can show about g coming directly after
 // prev (nil: g is the partition's first). Wraps ErrSuccession.
 //
@@ -292,6 +303,8 @@ func (s Signed) Follows(prev *Signed) error {
 		return refuse("the leader was not the whole ack set of the term before")
 	case s.Kind == Seal && s.Signer != prev.Leader:
 		return refuse("the seal is not the old leader's")
+	case s.Kind == Seal && s.Leader == prev.Leader && differ(s.AckSet, prev.AckSet) > 1:
+		return refuse("more than one member joins or leaves the ack set")
 	}
 	return nil
 }

@@ -214,6 +214,15 @@ func TestFollows(t *testing.T) {
 		{"an older incarnation", first, next(seeded(1), func(g *Grant) { g.Incarnation = 6 }), false},
 		{"self by another node", first, next(seeded(2), func(g *Grant) { g.Leader, g.AckSet = b, []lattice.AuthorID{b} }), false},
 		{"a seal by another node", first, next(seeded(2), func(g *Grant) { g.Kind = Seal }), false},
+		{"a member joins", first, next(seeded(1), func(g *Grant) { g.Kind, g.AckSet = Seal, []lattice.AuthorID{seeded(1).Author(), b} }), true},
+		{"a member joins, and the number changes", first, next(seeded(1), func(g *Grant) { g.Kind, g.AckSet, g.Min = Seal, []lattice.AuthorID{seeded(1).Author(), b}, 2 }), true},
+		{"two members join", first, next(seeded(1), func(g *Grant) {
+			g.Kind, g.AckSet = Seal, []lattice.AuthorID{seeded(1).Author(), b, seeded(3).Author()}
+		}), false},
+		{"a member takes another's place", seal, next(seeded(2), func(g *Grant) {
+			onSeal(g)
+			g.Kind, g.Leader, g.AckSet, g.Min = Seal, seal.Leader, []lattice.AuthorID{seal.Leader, seeded(9).Author()}, 1
+		}), false},
 		{"promises at the base", seal, next(seeded(2), onSeal), true},
 		{"self out of a larger set", seal, next(seeded(2), func(g *Grant) {
 			onSeal(g)

@@ -124,6 +124,10 @@ func (s *storeCheck) record(rec any) {
 		s.named[r.TopicPartition] = true
 	case store.CleanedRecord:
 		s.named[r.TopicPartition] = true
+	case store.CosignedRecord:
+		s.named[r.TopicPartition] = true
+	case store.CommittedRecord:
+		s.named[r.TopicPartition] = true
 	case store.StatementRecord:
 		s.named[r.TopicPartition] = true
 	}

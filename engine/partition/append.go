@@ -18,6 +18,10 @@ type Append struct {
 	// (base offset, leader epoch, and for LogAppendTime the timestamps). Batches
 	// of an idempotent producer come alone.
 	Batches []byte
+	// All has Done wait until what is appended is committed, and for the members that are
+	// in sync, if the partition has several; Wait is how long at most, 0 for 30 s.
+	All  bool
+	Wait time.Duration
 	// Done is called exactly once, with no lock held, possibly before Append
 	// returns: when the records are durable at the topic's level, or refused. It
 	// must not block.
@@ -40,6 +44,8 @@ var (
 	ErrTimestamp = lattice.E(lattice.Invalid, errors.New("timestamp out of the topic's range"))
 	// ErrRecord (87): the batch breaks a rule of the topic or the protocol.
 	ErrRecord = lattice.E(lattice.Invalid, errors.New("invalid record"))
+	// ErrChanging (5): the partition's term changes at this moment. Clients retry it.
+	ErrChanging = lattice.E(lattice.Unavailable, errors.New("who acknowledges the partition changes now; try again"))
 	// ErrReadOnly (17): the topic is internal.
 	ErrReadOnly = lattice.E(lattice.Invalid, errors.New("the topic is internal: it can only be read"))
 	// ErrNotLeader (6): another node leads the partition, and takes what clients write.
@@ -75,6 +81,13 @@ func (p *Partition) Append(a Append) {
 			return
 		}
 	}
+	all := a.All && p.several()
+	if all {
+		if err := p.enough(); err != nil {
+			a.Done(Result{Base: -1, AppendTime: -1, Start: -1}, err)
+			return
+		}
+	}
 	base, end, dup, err := p.write(b, appendTime, now.UnixMilli())
 	start, _, _ := p.log.Bounds()
 	if err != nil {
@@ -87,8 +100,20 @@ func (p *Partition) Append(a Append) {
 			a.Done(Result{Base: -1, AppendTime: -1, Start: start}, err)
 			return
 		}
+		if all {
+			p.awaitAcks(end, a.Wait, func(err error) { a.finish(r, err) })
+			return
+		}
 		a.Done(r, nil)
 	})
+}
+
+// finish answers when acknowledgements have come, or not in time.
+func (a *Append) finish(r Result, err error) {
+	if err != nil {
+		r = Result{Base: -1, AppendTime: -1, Start: r.Start}
+	}
+	a.Done(r, err)
 }
 
 // check looks at everything that needs no lock.
@@ -189,6 +214,8 @@ func (p *Partition) write(b []byte, appendTime, now int64) (base, end int64, dup
 		return 0, 0, false, ErrClosed
 	case p.sealed:
 		return 0, 0, false, ErrNotLeader
+	case p.holdUp:
+		return 0, 0, false, ErrChanging
 	}
 	_, _, next := p.log.Bounds()
 	base = next
@@ -235,6 +262,9 @@ func (p *Partition) write(b []byte, appendTime, now int64) (base, end int64, dup
 	}
 	p.terms = p.terms.add(term, base)
 	invariant.Check(p.terms.at(base) == term, "%s: offset %d is in term %d, not %d", p.id, base, p.terms.at(base), term)
+	if p.several() {
+		p.acks.wrote(next, p.o.Clock.Now())
+	}
 	for _, h := range s.heads {
 		p.producers.wrote(h)
 		p.producers.touch(h.ProducerID, now)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/record"
 	"github.com/lattice-log/lattice/engine/signedlog"
 )
@@ -27,6 +28,11 @@ type Config struct {
 	DeleteRetention   time.Duration // how long tombstones stay
 	MinCleanableRatio float64       // dirty bytes over all bytes that start a compaction
 
+	// Replicas are the nodes that acknowledge, beside the leader; MinInSync is how many
+	// make a record committed, the leader among them.
+	Replicas  []lattice.NodeID
+	MinInSync int
+
 	MaxBatchBytes int           // max.message.bytes
 	Recompress    bool          // compression.type names a codec
 	Codec         record.Codec  // which
@@ -46,6 +52,6 @@ func DefaultConfig() Config {
 		SegmentBytes: 128 << 20, SegmentAge: 7 * 24 * time.Hour,
 		RetentionTime: 7 * 24 * time.Hour, RetentionBytes: -1,
 		Delete: true, MaxCompactionLag: MaxDuration, DeleteRetention: 24 * time.Hour, MinCleanableRatio: 0.5,
-		MaxBatchBytes: 1<<20 + 12, MaxPast: MaxDuration, MaxFuture: time.Hour,
+		MinInSync: 1, MaxBatchBytes: 1<<20 + 12, MaxPast: MaxDuration, MaxFuture: time.Hour,
 	}
 }

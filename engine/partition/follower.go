@@ -40,7 +40,11 @@ func (k *grants) leader(creator lattice.NodeID) lattice.NodeID {
 
 // handed reports whether the newest term was given to its leader by another word than
 // its own, so that it may lack what the term builds on.
-func (k *grants) handed() bool { return k.last != nil && k.last.Kind != grant.Self }
+func (k *grants) handed() bool { return k.last != nil && passes(k.last) }
+
+// passes reports whether a grant gives the term to another than who signed it. A leader's
+// own are "self", and "seal" where others acknowledge, too.
+func passes(g *grant.Signed) bool { return g.Signer != g.Leader }
 
 // Leads reports whether this node leads the partition.
 func (p *Partition) Leads() bool { return p.leads }
@@ -59,6 +63,7 @@ func (p *Partition) keepGrant(g grant.Signed) {
 	p.known.last = &g
 	p.grantSum, p.grantTerm, p.grantInc = g.ID, g.Term, g.Incarnation
 	p.terms = p.terms.add(g.Term, g.BaseOffset)
+	p.beginTerm(&g)
 }
 
 // signer is who signs checkpoints of a term.

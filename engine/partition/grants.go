@@ -71,6 +71,7 @@ func (p *Partition) openTerm() error {
 		BaseSize: c.Size, BaseRoot: c.Root, BaseOffset: end, Previous: p.grantSum,
 		AckSet: []lattice.AuthorID{me}, Min: 1, Kind: grant.Self,
 	}
+	p.keepSeats()
 	p.term.Store(int32(term))
 	return nil
 }

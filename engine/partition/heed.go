@@ -46,7 +46,7 @@ func (p *Partition) Heed(told [][]byte) (Heeded, error) {
 		}
 	}
 	fresh := line[len(stored):]
-	h.Changed = slices.ContainsFunc(fresh, func(g grant.Signed) bool { return g.Kind != grant.Self })
+	h.Changed = slices.ContainsFunc(fresh, func(g grant.Signed) bool { return passes(&g) })
 	if h.Changed {
 		p.stop()
 	}
@@ -60,7 +60,7 @@ func (p *Partition) Heed(told [][]byte) (Heeded, error) {
 // came to lead.
 func behind(line []grant.Signed, told [][]byte) bool {
 	return slices.ContainsFunc(line, func(g grant.Signed) bool {
-		return g.Kind != grant.Self && !slices.ContainsFunc(told, func(t []byte) bool { return bytes.Equal(t, g.Bytes()) })
+		return passes(&g) && !slices.ContainsFunc(told, func(t []byte) bool { return bytes.Equal(t, g.Bytes()) })
 	})
 }
 

@@ -20,7 +20,7 @@ var noTime = TimeOffset{-1, -1, -1}
 
 // OffsetForTime returns the first readable record whose timestamp is ms or later.
 func (p *Partition) OffsetForTime(ctx context.Context, ms int64) (TimeOffset, error) {
-	start, committed, _ := p.log.Bounds()
+	start, committed, _ := p.visible()
 	m, ok, err := p.log.FindTime(ms)
 	if err != nil {
 		return noTime, fmt.Errorf("%s: %w", p.id, err)
@@ -57,7 +57,7 @@ func (p *Partition) OffsetForTime(ctx context.Context, ms int64) (TimeOffset, er
 
 // MaxTime returns the first readable record with the greatest timestamp (KIP-734).
 func (p *Partition) MaxTime(ctx context.Context) (TimeOffset, error) {
-	start, committed, _ := p.log.Bounds()
+	start, committed, _ := p.visible()
 	m, ok, err := p.log.FindMaxTime()
 	if err != nil || !ok {
 		return noTime, err

@@ -78,6 +78,8 @@ func (p *Partition) endLocked(m record.Marker) (int64, error) {
 		return 0, ErrClosed
 	case !p.Leads() || p.sealed:
 		return 0, ErrNotLeader
+	case p.holdUp:
+		return 0, ErrChanging
 	}
 	_, _, next := p.log.Bounds()
 	if _, open := p.producers.txns.open[m.ProducerID]; !open {
@@ -106,6 +108,9 @@ func (p *Partition) endLocked(m record.Marker) (int64, error) {
 		return 0, fmt.Errorf("append a marker to %s at %d: %w", p.id, next, err)
 	}
 	p.terms = p.terms.add(term, next)
+	if p.several() {
+		p.acks.wrote(h.NextOffset(), p.o.Clock.Now())
+	}
 	p.producers.ended(h, m.Commit)
 	p.settle(0)
 	return h.NextOffset(), nil

@@ -34,6 +34,7 @@
 package partition
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -74,6 +75,12 @@ type Meta interface {
 	// CleanedTo and PutCleanedTo keep how far compaction has come.
 	CleanedTo() (int64, error)
 	PutCleanedTo(offset int64) error
+	// Cosigned and PutCosigned keep what this node cosigned last (cosign.Last), Committed
+	// and PutCommitted how much is committed (cosign.Mark); nil: nothing was kept.
+	Cosigned() ([]byte, error)
+	PutCosigned(b []byte) error
+	Committed() ([]byte, error)
+	PutCommitted(b []byte) error
 }
 
 // Transactions knows which transactions are under way. Safe for concurrent use.
@@ -156,11 +163,18 @@ type Partition struct {
 	newest    newestGrant // the last one that ReadSpan gave
 	scratch   batches     // reused by Append
 
-	receiving sync.Mutex // held by Receive
-	leads     bool       // constant after Open
-	known     grants
-	sealed    bool          // another will lead: nothing is appended any more
-	sealing   *grant.Signed // that other's grant, of which it is not known whether it was stored
+	leads   bool // constant after Open
+	known   grants
+	sealed  bool          // another will lead: nothing is appended any more
+	sealing *grant.Signed // that other's grant, of which it is not known whether it was stored
+
+	acks    ledger
+	limit   atomic.Int64 // readers see nothing at or above it; never: the log's word is enough
+	seating sync.Mutex   // held by Reseat
+	holdUp  bool         // appends are refused for a moment, for the term to change
+
+	came      atomic.Bool // of a follower: all that came last is here, since it was opened
+	receiving sync.Mutex  // held by Receive
 }
 
 // ErrClosed means that the partition was closed: its topic was deleted, or the
@@ -174,8 +188,9 @@ func Open(o Options, cfg Config) (*Partition, error) {
 	}
 	p := &Partition{id: o.ID, o: o, producers: newProducers()}
 	p.unstable.Store(never)
+	p.limit.Store(never)
 	p.cfg.Store(&cfg)
-	if err := p.loadGrants(); err != nil {
+	if err := errors.Join(p.loadAcks(), p.loadGrants()); err != nil {
 		return nil, fmt.Errorf("open partition %s: %w", o.ID, err)
 	}
 	p.leads = p.known.leader(o.Leader) == o.Key.Author()
@@ -194,6 +209,9 @@ func Open(o Options, cfg Config) (*Partition, error) {
 		err = errors.Join(p.loadProducers(), p.openTerm())
 	} else {
 		err = p.openFollower()
+	}
+	if err == nil {
+		err = p.openAcks()
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open partition %s: %w", o.ID, err), p.log.Close())
@@ -233,6 +251,9 @@ func (p *Partition) ID() lattice.TopicPartition { return p.id }
 func (p *Partition) SetConfig(cfg Config) {
 	p.cfg.Store(&cfg)
 	p.log.SetSettings(p.settings(cfg))
+	if err := p.Reseat(context.Background()); err != nil { // it is tried again by who keeps house
+		p.o.Logger.Error("change who acknowledges", "partition", p.id, "err", err)
+	}
 }
 
 // Bounds are the offsets that readers work with.
@@ -246,7 +267,7 @@ type Bounds struct {
 
 // Bounds returns the current offsets.
 func (p *Partition) Bounds() Bounds {
-	start, committed, end := p.log.Bounds()
+	start, committed, end := p.visible()
 	return Bounds{start, committed, end, p.stable(start, committed), p.term.Load()}
 }
 
@@ -316,7 +337,7 @@ func (p *Partition) Close() error {
 	p.closed = true
 	p.mu.Unlock()
 	p.waiters.all(true)
-	return errors.Join(p.saveProducers(), p.log.Close())
+	return errors.Join(p.closeAcks(), p.saveProducers(), p.log.Close())
 }
 
 // Codec reads record batches as blocks of a log.

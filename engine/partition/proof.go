@@ -40,7 +40,7 @@ func (p *Partition) Checkpoint(ctx context.Context, fresh bool) (c Checkpoint, o
 // its transaction goes on), Conflict (the record was compacted away, its
 // transaction was aborted, or the offset is that of a transaction's end).
 func (p *Partition) Prove(ctx context.Context, offset int64) ([]byte, error) {
-	start, committed, _ := p.log.Bounds()
+	start, committed, _ := p.visible()
 	switch {
 	case offset < start:
 		return nil, lattice.E(lattice.OutOfRange, fmt.Errorf("prove %s at %d: the log starts at %d", p.id, offset, start))

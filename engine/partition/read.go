@@ -41,7 +41,7 @@ func (p *Partition) Read(from int64, max int) (*Slice, error) { return p.read(fr
 func (p *Partition) ReadStable(from int64, max int) (*Slice, error) { return p.read(from, max, true) }
 
 func (p *Partition) read(from int64, max int, stable bool) (*Slice, error) {
-	start, committed, _ := p.log.Bounds()
+	start, committed, end := p.visible()
 	limit := committed
 	if stable {
 		limit = p.stable(start, committed)
@@ -49,13 +49,12 @@ func (p *Partition) read(from int64, max int, stable bool) (*Slice, error) {
 	switch {
 	case from < start:
 		return nil, lattice.E(lattice.OutOfRange, fmt.Errorf("read %s at %d: the log starts at %d", p.id, from, start))
+	case from > committed && from <= end: // it is here, and not committed: it was, perhaps, and a restart knows of less
+		return p.nothing()
 	case from > committed:
 		return nil, lattice.E(lattice.NotYet, fmt.Errorf("read %s at %d: committed up to %d", p.id, from, committed))
 	case from >= limit:
-		if _, closed := p.waiters.total(); closed {
-			return nil, ErrClosed // else a reader at the end would wait, be woken at once, and spin
-		}
-		return &Slice{p: p}, nil
+		return p.nothing()
 	}
 	if err := p.log.Readable(from); err != nil {
 		return nil, fmt.Errorf("read %s at %d: %w", p.id, from, err)
@@ -75,6 +74,14 @@ func (p *Partition) read(from int64, max int, stable bool) (*Slice, error) {
 	}
 	s.crc.begin()
 	return s, nil
+}
+
+// nothing is what is read where nothing is so far.
+func (p *Partition) nothing() (*Slice, error) {
+	if _, closed := p.waiters.total(); closed {
+		return nil, ErrClosed // else a reader at the end would wait, be woken at once, and spin
+	}
+	return &Slice{p: p}, nil
 }
 
 // findAborted finds the aborted transactions of a slice that was found after

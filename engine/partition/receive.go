@@ -78,6 +78,9 @@ func (p *Partition) Receive(s span.Span) (kept int, err error) {
 	p.receiving.Lock()
 	defer p.receiving.Unlock()
 	kept, err = p.receive(s)
+	if p.came.Store(err == nil); err == nil {
+		p.received()
+	}
 	if err == nil && p.o.Named != nil && p.ToLead() {
 		p.o.Named()
 	}
@@ -108,6 +111,11 @@ func (p *Partition) receive(s span.Span) (int, error) {
 	}
 	if err := p.storeGrants(v.fresh); err != nil {
 		return c.Known(), err
+	}
+	if c.Jumps() {
+		if err := p.beforeJump(); err != nil {
+			return c.Known(), err
+		}
 	}
 	before, _, _ := p.log.Bounds()
 	fresh := v.producers[c.Known():]
@@ -228,7 +236,7 @@ func (v *verifier) mayLead(g, last *grant.Signed) error {
 	switch {
 	case g.Store != o.Store || g.Partition != o.ID:
 		return fmt.Errorf("it is for %s of store %s", g.Partition, g.Store.Short())
-	case g.Kind != grant.Self:
+	case g.Kind != grant.Self && (g.Kind != grant.Seal || passes(g)):
 		return fmt.Errorf("by %s (%s) the term is %s's: %w", g.Signer.Short(), g.Kind, g.Leader.Short(), ErrUnheard)
 	case g.Leader != leader || g.Signer != leader:
 		return fmt.Errorf("%s gives the term to %s, the partition is led by %s", g.Signer.Short(), g.Leader.Short(), leader.Short())

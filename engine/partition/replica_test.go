@@ -92,6 +92,10 @@ func (f *files) Statements(int64) ([][]byte, error)      { return nil, nil }
 func (f *files) PutStatement(base int64, b []byte) error { return f.put(fmt.Sprintf("s-%d", base), b) }
 func (f *files) Settle(int64) error                      { return nil }
 func (f *files) DropStatements(int64) error              { return nil }
+func (f *files) Cosigned() ([]byte, error)               { return f.get("cosigned") }
+func (f *files) PutCosigned(b []byte) error              { return f.put("cosigned", b) }
+func (f *files) Committed() ([]byte, error)              { return f.get("committed") }
+func (f *files) PutCommitted(b []byte) error             { return f.put("committed", b) }
 func (f *files) PutCleanedTo(o int64) error {
 	return f.put("cleaned", []byte(strconv.FormatInt(o, 10)))
 }

@@ -30,7 +30,7 @@ func (p *Partition) Truncate(ctx context.Context, before int64) (int64, error) {
 }
 
 func (p *Partition) truncate(ctx context.Context, before int64) (int64, error) {
-	start, committed, _ := p.log.Bounds()
+	start, committed, _ := p.visible()
 	if before == -1 {
 		before = committed
 	}
@@ -76,9 +76,13 @@ func (p *Partition) dropStatements() error {
 	return p.o.Meta.DropStatements(first)
 }
 
-// Tidy does what is due: saves the producer state when much was appended since.
+// Tidy does what is due: saves the producer state when much was appended since, and
+// what is committed when that has come on.
 // Cheap when nothing is due; call it every second or so.
 func (p *Partition) Tidy() error {
+	if err := p.saveMark(); err != nil {
+		return err
+	}
 	if p.log.Written()-p.snapSize.Load() < snapshotBytes {
 		return nil
 	}
@@ -152,7 +156,7 @@ func (p *Partition) roll(cfg *Config, now time.Time) error {
 // expired returns the offset up to which whole segments are beyond retention.
 func (p *Partition) expired(cfg *Config, now time.Time) int64 {
 	st := p.log.State()
-	_, committed, _ := p.log.Bounds()
+	_, committed, _ := p.visible()
 	limit := now.Add(-cfg.RetentionTime).UnixMilli()
 	total, to := st.Bytes, int64(0)
 	for _, s := range st.Segments {

@@ -29,6 +29,17 @@ func (p *Partition) Position() span.Position {
 	return span.Position{Size: c.Size, Root: c.Root, Start: start, End: c.End, Term: term}
 }
 
+// Next is the batch from which on a follower asks for more. After a crash it may have
+// batches without the checkpoint that proves them all, which comes with a batch only: then
+// it is the last of those, so that it can acknowledge what it has.
+func (p *Partition) Next() uint64 {
+	here := p.log.Here().Size
+	if !p.Leads() && !p.came.Load() && here > p.log.Checkpoint().Size {
+		return here - 1
+	}
+	return here
+}
+
 // ReadSpan returns whole batches from the one that is number from of the log on, about
 // max bytes and at least one, with the newest checkpoint that is here and what proves
 // them by it. With max 0 there are none: the span is the checkpoint alone, from is the
@@ -60,10 +71,13 @@ func (p *Partition) ReadSpan(from uint64, max int) (span.Span, error) {
 }
 
 // Follow calls grown, in some goroutine and with no lock held, whenever ReadSpan can
-// give more than before, until cancel is called. grown must not block. As long as
+// give more than before, or Acks can, until cancel is called. grown must not block. As long as
 // somebody follows, what is committed is signed at once, and not within a tenth of a
 // second.
-func (p *Partition) Follow(grown func()) (cancel func()) { return p.log.Follow(grown) }
+func (p *Partition) Follow(grown func()) (cancel func()) {
+	logs, acks := p.log.Follow(grown), p.acks.follow(grown)
+	return func() { logs(); acks() }
+}
 
 // newestGrant is a grant in memory: of spans at the log's end it is all that is needed.
 type newestGrant struct {

@@ -80,7 +80,7 @@ func (p *Partition) TermEnd(term int32) (int32, int64, error) {
 	if term > ours {
 		return -1, -1, lattice.E(lattice.NotYet, fmt.Errorf("%s: term %d is unknown here, the newest is %d", p.id, term, ours))
 	}
-	_, committed, _ := p.log.Bounds()
+	_, committed, _ := p.visible()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if term == ours {

@@ -11,17 +11,59 @@ type waiters struct {
 	mu     sync.Mutex
 	closed bool
 	bytes  int64 // committed since open; only grows
+	moves  int64 // how often the limit of what is committed has moved; only grows
 	set    map[*waiter]struct{}
 }
 
 type waiter struct {
 	at   int64 // wake when bytes reaches this,
 	seen int64 // and the last stable offset is beyond this; -1: whatever that is
-	wake func()
+	// What it waits for: where acknowledgements say what is committed, bytes do not.
+	from   int64
+	min    int
+	stable bool
+	wake   func()
 }
 
 // committed is called when readers can see n more bytes.
-func (p *Partition) committed(n int64) { p.waiters.committed(n, p.Bounds().Stable) }
+func (p *Partition) committed(n int64) {
+	if p.several() {
+		p.waiters.add(n)
+		p.waiters.moved(p) // what was committed already may have come
+		return
+	}
+	p.waiters.committed(n, p.Bounds().Stable)
+}
+
+// add counts bytes that are here, and not committed yet.
+func (w *waiters) add(n int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.bytes += n
+}
+
+// moved wakes those who can read what they wait for, after more was committed.
+func (w *waiters) moved(p *Partition) {
+	w.mu.Lock()
+	w.moves++
+	all := make([]*waiter, 0, len(w.set))
+	for x := range w.set {
+		all = append(all, x)
+	}
+	w.mu.Unlock()
+	for _, x := range all {
+		if have, err := p.Readable(x.from, x.min, x.stable); err == nil && have < x.min && (!x.stable || have == 0) {
+			continue
+		}
+		w.mu.Lock()
+		_, ok := w.set[x]
+		delete(w.set, x)
+		w.mu.Unlock()
+		if ok {
+			x.wake()
+		}
+	}
+}
 
 // committed adds n bytes and wakes who waited for them.
 func (w *waiters) committed(n, stable int64) {
@@ -52,6 +94,12 @@ func (w *waiters) all(closing bool) {
 	}
 }
 
+func (w *waiters) now() (bytes, moves int64, closed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.bytes, w.moves, w.closed
+}
+
 func (w *waiters) total() (bytes int64, closed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,7 +122,7 @@ func (p *Partition) WaitStable(from int64, min int, wake func()) (cancel func())
 func (p *Partition) wait(from int64, min int, stable bool, wake func()) (cancel func()) {
 	w := &p.waiters
 	for {
-		before, closed := w.total()
+		before, moves, closed := w.now()
 		b := p.Bounds()
 		have, err := p.Readable(from, min, stable)
 		if closed || err != nil || have >= min {
@@ -82,11 +130,11 @@ func (p *Partition) wait(from int64, min int, stable bool, wake func()) (cancel 
 			return func() {}
 		}
 		w.mu.Lock()
-		if w.bytes != before || w.closed {
+		if w.bytes != before || w.moves != moves || w.closed {
 			w.mu.Unlock()
 			continue // something was committed while we looked: look again
 		}
-		x := &waiter{at: before + int64(min-have), seen: -1, wake: wake}
+		x := &waiter{at: before + int64(min-have), seen: -1, wake: wake, from: from, min: min, stable: stable}
 		if stable {
 			x.seen = b.Stable
 			if b.Stable < b.Committed {

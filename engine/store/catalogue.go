@@ -71,23 +71,25 @@ type TopicRecord struct {
 // Keys of the local catalogue. The first byte says what it is; numbers are
 // big-endian, so that ranges are in order. See docs/format/catalogue.md.
 const (
-	keyEntry    = 'e' // e | number u64            -> signed entry: the genesis; in older ones all of this node's
-	keyTopic    = 't' // t | topic id              -> TopicRecord, JSON after a version byte; before m only
-	keyDropped  = 'd' // d | topic id              -> empty
-	keyOffset   = 'o' // o | group.Key             -> group.Value; before m only
-	keyPending  = 'q' // q | group.PendingKey      -> group.Value
-	keyTxn      = 'x' // x | transactional id      -> txn.Transaction
-	keyShare    = 'w' // w | group.Key             -> share.State
-	keyGroup    = 'n' // n | name of a group       -> its configs, JSON after a version byte
-	keyScram    = 'u' // u | mechanism u8, user    -> ScramCredential
-	keyCounter  = 'c' // c                         -> u64, producer ids handed out
-	keyClock    = 'h' // h                         -> u64, bound of the hybrid clock
-	keyGrant    = 'g' // g | topic, partition, term -> signed grant
-	keySnapshot = 'p' // p | topic, partition      -> producer snapshot
-	keyCleaned  = 'k' // k | topic, partition      -> i64
-	keyState    = 's' // s | topic, partition, base i64, number u64 -> compaction statement
-	keyMoved    = 'm' // m                         -> empty: topics and offsets are state
-	keyJoined   = 'j' // j                         -> how another's store came to be here, see encodeJoined
+	keyEntry     = 'e' // e | number u64            -> signed entry: the genesis; in older ones all of this node's
+	keyTopic     = 't' // t | topic id              -> TopicRecord, JSON after a version byte; before m only
+	keyDropped   = 'd' // d | topic id              -> empty
+	keyOffset    = 'o' // o | group.Key             -> group.Value; before m only
+	keyPending   = 'q' // q | group.PendingKey      -> group.Value
+	keyTxn       = 'x' // x | transactional id      -> txn.Transaction
+	keyShare     = 'w' // w | group.Key             -> share.State
+	keyGroup     = 'n' // n | name of a group       -> its configs, JSON after a version byte
+	keyScram     = 'u' // u | mechanism u8, user    -> ScramCredential
+	keyCounter   = 'c' // c                         -> u64, producer ids handed out
+	keyClock     = 'h' // h                         -> u64, bound of the hybrid clock
+	keyGrant     = 'g' // g | topic, partition, term -> signed grant
+	keySnapshot  = 'p' // p | topic, partition      -> producer snapshot
+	keyCleaned   = 'k' // k | topic, partition      -> i64
+	keyCosigned  = 'a' // a | topic, partition      -> cosign.Last
+	keyCommitted = 'b' // b | topic, partition      -> cosign.Mark
+	keyState     = 's' // s | topic, partition, base i64, number u64 -> compaction statement
+	keyMoved     = 'm' // m                         -> empty: topics and offsets are state
+	keyJoined    = 'j' // j                         -> how another's store came to be here, see encodeJoined
 )
 
 const topicVersion = 1

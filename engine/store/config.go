@@ -113,6 +113,7 @@ func topicConfigs() []topicConfig {
 				c.Durability, err = signedlog.ParseDurability(v)
 				return err
 			}},
+		{"lattice.replicas", "list", "", "The ids of the nodes that acknowledge records, the leader among them, separated by commas; empty: the leader alone.", applyReplicas},
 		{"leader.replication.throttled.replicas", "list", "", "Replicas whose leaders are slowed down; this node is the only one, and nothing is replicated.", applyThrottle},
 		{"max.compaction.lag.ms", "long", never, "A compacted topic compacts a record at the latest this long after it was written, in ms.",
 			long(1, func(c *partition.Config, n int64) { c.MaxCompactionLag = millis(n) })},
@@ -148,7 +149,7 @@ func topicConfigs() []topicConfig {
 			}},
 		{"min.compaction.lag.ms", "long", "0", "A compacted topic leaves a record alone for this long, in ms.",
 			long(0, func(c *partition.Config, n int64) { c.MinCompactionLag = millis(n) })},
-		{"min.insync.replicas", "int", "1", "How many members must hold a record before acks=all answers; this node is the only one.", only("1")},
+		{"min.insync.replicas", "int", "1", "How many of lattice.replicas, the leader among them, must hold a record before it is committed: acks=all answers then, and consumers see it.", applyMinInSync},
 		{"retention.bytes", "long", "-1", "The size at which the oldest segments of a partition are dropped; -1: none.",
 			long(-1, func(c *partition.Config, n int64) { c.RetentionBytes = n })},
 		{"retention.ms", "long", "604800000", "The age at which segments are dropped, in ms; -1: never.",

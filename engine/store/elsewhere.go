@@ -116,6 +116,7 @@ func (s *Store) Append(id lattice.TopicID, n int32, acks int8, wait time.Duratio
 	case err != nil:
 		a.Done(partition.Result{Base: -1, AppendTime: -1, Start: -1}, err)
 	case p != nil:
+		a.All, a.Wait = acks == -1, wait
 		p.Append(a)
 	default:
 		s.AppendElsewhere(leader, RemoteAppend{Partition: lattice.TopicPartition{Topic: id, Partition: n}, Acks: acks, Wait: wait, Append: a})

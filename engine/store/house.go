@@ -32,6 +32,7 @@ func (s *Store) keepHouse(ctx context.Context) error {
 		case <-due:
 		}
 		s.eachPartition(ctx, "save producers", (*partition.Partition).Tidy)
+		s.eachPartition(ctx, "change who acknowledges", func(p *partition.Partition) error { return p.Reseat(ctx) })
 		switch now := s.cfg.Clock.Now(); {
 		case !now.Before(retain):
 			s.Retain(ctx)

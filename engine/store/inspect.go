@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/cosign"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/engine/group"
 	"github.com/lattice-log/lattice/engine/share"
@@ -65,6 +66,16 @@ type (
 	CleanedRecord struct {
 		lattice.TopicPartition
 		Offset int64
+	}
+	// CosignedRecord is what this node cosigned last.
+	CosignedRecord struct {
+		lattice.TopicPartition
+		Last cosign.Last
+	}
+	// CommittedRecord is how much is committed, as far as this node knows.
+	CommittedRecord struct {
+		lattice.TopicPartition
+		Mark cosign.Mark
 	}
 	// StatementRecord is a compaction statement, unparsed.
 	StatementRecord struct {
@@ -173,6 +184,12 @@ func decodePartitionRecord(key, value []byte) (any, error) {
 		return SnapshotRecord{tp, value}, nil
 	case key[0] == keyCleaned && len(rest) == 0 && len(value) == 8:
 		return CleanedRecord{tp, int64(be.Uint64(value))}, nil
+	case key[0] == keyCosigned && len(rest) == 0:
+		last, err := cosign.ParseLast(value)
+		return CosignedRecord{tp, last}, err
+	case key[0] == keyCommitted && len(rest) == 0:
+		mark, err := cosign.ParseMark(value)
+		return CommittedRecord{tp, mark}, err
 	case key[0] == keyState && len(rest) == 16:
 		return StatementRecord{tp, int64(be.Uint64(rest)), be.Uint64(rest[8:]), value}, nil
 	}
@@ -187,7 +204,7 @@ func badRecord(key []byte, what string) error {
 // the order grants, producer snapshot, compaction progress, statements.
 func PartitionPrefixes(tp lattice.TopicPartition) [][]byte {
 	var out [][]byte
-	for _, kind := range []byte{keyGrant, keySnapshot, keyCleaned, keyState} {
+	for _, kind := range []byte{keyGrant, keySnapshot, keyCleaned, keyState, keyCosigned, keyCommitted} {
 		out = append(out, (&partitionMeta{tp: tp}).key(kind))
 	}
 	return out

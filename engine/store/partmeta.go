@@ -83,6 +83,11 @@ func (m *partitionMeta) PutCleanedTo(offset int64) error {
 	return m.set(m.key(keyCleaned), binary.BigEndian.AppendUint64(nil, uint64(offset)))
 }
 
+func (m *partitionMeta) Cosigned() ([]byte, error)   { return m.get(m.key(keyCosigned)) }
+func (m *partitionMeta) PutCosigned(b []byte) error  { return m.set(m.key(keyCosigned), b) }
+func (m *partitionMeta) Committed() ([]byte, error)  { return m.get(m.key(keyCommitted)) }
+func (m *partitionMeta) PutCommitted(b []byte) error { return m.set(m.key(keyCommitted), b) }
+
 func (m *partitionMeta) stateKey(base int64) []byte {
 	return binary.BigEndian.AppendUint64(m.key(keyState), uint64(base))
 }

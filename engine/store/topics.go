@@ -193,7 +193,7 @@ func (s *Store) checkNew(n NewTopic) (TopicRecord, error) {
 	if n.Partitions < 0 {
 		return TopicRecord{}, fmt.Errorf("%d: %w", n.Partitions, ErrPartitions)
 	}
-	if _, err := parseConfig(s.cfg.TopicDefaults, n.Config); err != nil {
+	if err := s.checkReplicas(n.Config); err != nil {
 		return TopicRecord{}, err
 	}
 	s.mu.RLock()
@@ -331,6 +331,9 @@ func (s *Store) AlterTopic(ctx context.Context, id lattice.TopicID, ch []ConfigC
 	}
 	set, err := change(t.rec.Config, s.cfg.TopicDefaults, ch, replace)
 	if err != nil {
+		return fmt.Errorf("alter topic %s: %w", t.name, err)
+	}
+	if err := s.checkReplicas(set); err != nil {
 		return fmt.Errorf("alter topic %s: %w", t.name, err)
 	}
 	if validateOnly {

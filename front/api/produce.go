@@ -40,7 +40,7 @@ func appendChunk(s *store.Store, t store.Topic, number int32, batches []byte, do
 		done(refusal(number, err))
 		return
 	}
-	s.Append(t.ID, number, 1, leaderWait, partition.Append{Batches: batches, Done: func(r partition.Result, err error) {
+	s.Append(t.ID, number, -1, leaderWait, partition.Append{Batches: batches, Done: func(r partition.Result, err error) {
 		if err != nil {
 			done(refusal(number, fmt.Errorf("append to %s/%d: %w", t.Name, number, err)))
 			return

@@ -39,7 +39,7 @@ import (
 type produceOp struct {
 	r      *request
 	acks   int16
-	wait   time.Duration // for another node's answer
+	wait   time.Duration // for another node's answer, and for acknowledgements
 	txn    bool          // the request names a transactional id
 	topics []produceTopic
 	parts  []*producePart // the first n are in use
@@ -102,7 +102,8 @@ func (op *produceOp) decode(r *request) error {
 	d := decoder{b: r.body, flexible: r.flexible()}
 	op.txn = len(d.string()) > 0
 	op.acks = d.int16()
-	// What this node leads is durable or refused soon, whatever the timeout is.
+	// What this node leads is durable or refused soon, whatever the timeout is; it is other
+	// nodes that may take longer.
 	op.wait = remoteWait(d.int32())
 	byID := r.version >= 13
 	for range d.array(2) {
@@ -171,7 +172,7 @@ func (op *produceOp) start(t *produceTopic, parts []*producePart) {
 		case err != nil:
 			p.complete(p.res, err)
 		case log != nil:
-			log.Append(partition.Append{Batches: p.records, Done: p.done})
+			log.Append(partition.Append{Batches: p.records, All: op.acks == -1, Wait: op.wait, Done: p.done})
 		default:
 			p.forward(s, t.id, leader)
 		}

@@ -108,6 +108,8 @@ func named() []known {
 		{partition.ErrTimestamp, kerr.InvalidTimestamp},
 		{partition.ErrRecord, kerr.InvalidRecord},
 		{partition.ErrReadOnly, kerr.InvalidTopicException},
+		{partition.ErrNotEnough, kerr.NotEnoughReplicas},
+		{partition.ErrNotEnoughAfter, kerr.NotEnoughReplicasAfterAppend},
 
 		{partition.ErrTransaction, kerr.InvalidTxnState},
 

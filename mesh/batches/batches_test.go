@@ -396,7 +396,7 @@ func TestWhoBreaksTheProtocol(t *testing.T) {
 	}{
 		"nothing before hello":  {[]Message{Credit{1}}, reconcile.BadMessage},
 		"a second hello":        {[]Message{hello, hello}, reconcile.BadMessage},
-		"another version":       {[]Message{Hello{2, 3, testStore, idOf("bob"), 1, Root{}, 1}}, reconcile.NoVersion},
+		"another version":       {[]Message{Hello{3, 4, testStore, idOf("bob"), 1, Root{}, 1}}, reconcile.NoVersion},
 		"another store":         {[]Message{Hello{1, 1, lattice.StoreID{1}, idOf("bob"), 1, Root{}, 1}}, reconcile.WrongStore},
 		"another node":          {[]Message{Hello{1, 1, testStore, idOf("cid"), 1, Root{}, 1}}, reconcile.WrongNode},
 		"too many partitions":   {[]Message{hello, Offer{many}}, reconcile.TooMuch},

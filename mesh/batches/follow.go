@@ -89,6 +89,7 @@ func (r *Replica) follow(t *part, p *peer) {
 	r.asks++
 	t.source, t.ask, t.moved, t.count = p, r.asks, r.now, p.count
 	p.sources++
+	p.tellAcks(t)
 	p.follows = append(p.follows, Follow{t.id, t.ask, t.at()})
 }
 

@@ -141,6 +141,8 @@ func (r *reader) message(k Kind) Message {
 		return Credit{r.U32()}
 	case KindFrontier:
 		return Frontier{r.root()}
+	case KindAcks:
+		return r.acks()
 	case KindBye:
 		return Bye{Reason(r.U8())}
 	}

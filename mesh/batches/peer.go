@@ -14,7 +14,8 @@ type peer struct {
 	gone    bool
 	greeted bool // its hello has come
 	session uint64
-	theirs  Root // where its partitions are, as last told
+	version uint16 // that is spoken with it
+	theirs  Root   // where its partitions are, as last told
 
 	settled  bool  // it was told where all is, since something was lacking
 	strikes  int   // how much of it was refused
@@ -45,7 +46,8 @@ type peer struct {
 
 	news    map[lattice.TopicPartition]bool // to be offered
 	offered map[lattice.TopicPartition]bool // since the last tick
-	room    int                             // bytes of offers, until the next tick
+	acking  acking
+	room    int // bytes of offers, until the next tick
 }
 
 // Connect begins a session with a peer that is authenticated and a member. An older
@@ -63,11 +65,11 @@ func (r *Replica) Connect(id lattice.NodeID, nowMs int64) Effects {
 	}
 	i, _ := r.findPeer(id)
 	p := &peer{
-		id: id, granted: r.c.Window, budget: r.c.Burst, filled: nowMs, told: nowMs, room: r.c.Offers, has: map[lattice.TopicPartition]Item{},
+		id: id, acking: acking{room: ackBytes, sent: nowMs, budget: ackBurst, filled: nowMs}, granted: r.c.Window, budget: r.c.Burst, filled: nowMs, told: nowMs, room: r.c.Offers, has: map[lattice.TopicPartition]Item{},
 		serving: map[lattice.TopicPartition]*serving{}, news: map[lattice.TopicPartition]bool{}, offered: map[lattice.TopicPartition]bool{},
 	}
 	r.peers = slices.Insert(r.peers, i, p)
-	r.send(p, Hello{Version, Version, r.c.Store, r.c.Node, r.c.Session, r.index.Root(), uint32(r.c.Window)})
+	r.send(p, Hello{Version, VersionAcks, r.c.Store, r.c.Node, r.c.Session, r.index.Root(), uint32(r.c.Window)})
 	return r.done()
 }
 
@@ -167,7 +169,7 @@ const perMessage = 64
 
 func (r *Replica) step(p *peer, ready Ready) error {
 	m := ready.message
-	if m.Kind() != KindSpan { // they cost credit
+	if k := m.Kind(); k != KindSpan && k != KindAcks { // they cost credit, and what hearAcks says
 		if err := r.charge(p, ready.size+perMessage); err != nil {
 			return err
 		}
@@ -186,6 +188,8 @@ func (r *Replica) step(p *peer, ready Ready) error {
 		return r.ranges(p, m)
 	case Offer:
 		return r.learnAll(p, m.Items)
+	case Acks:
+		return r.hearAcks(p, m, ready.size+perMessage*len(m.All))
 	case Follows:
 		return r.followed(p, m)
 	case Spans:
@@ -218,13 +222,15 @@ func (r *Replica) hello(p *peer, h Hello) error {
 	switch {
 	case p.greeted:
 		return fault(reconcile.BadMessage, "a second hello")
-	case h.Min > Version || h.Max < Version:
-		return fault(reconcile.NoVersion, "it speaks versions %d to %d, this node %d", h.Min, h.Max, Version)
+	case h.Min > VersionAcks || h.Max < Version:
+		return fault(reconcile.NoVersion, "it speaks versions %d to %d, this node %d to %d", h.Min, h.Max, Version, VersionAcks)
 	case h.Store != r.c.Store:
 		return fault(reconcile.WrongStore, "it speaks of store %s", h.Store.Short())
 	case h.Node != p.id:
 		return fault(reconcile.WrongNode, "it says that it is %s", h.Node.Short())
 	}
+	p.version = min(h.Max, VersionAcks)
+	r.greetAcks(p)
 	p.greeted, p.settled, p.session, p.theirs, p.credit = true, true, h.Session, h.Root, int(min(h.Window, 1<<30))
 	if h.Root != r.index.Root() && r.first(p) {
 		r.compare(p)

@@ -121,6 +121,7 @@ type Effects struct {
 	Read    []Read
 	Drop    []Drop
 	Refused []Refused
+	Heard   []Heard
 }
 
 // ErrPeer is wrapped by what Step returns: the connection must end. Kind Invalid.
@@ -139,6 +140,9 @@ type part struct {
 	moved  int64  // when it last came on
 	count  uint64 // spans that had come from source by then
 	epoch  uint32 // counts resets of next
+
+	acks map[lattice.NodeID][]byte // the newest of each member
+	came []cameAck                 // the newest that were told
 }
 
 // at is the leaf from which the partition is followed.
@@ -291,6 +295,7 @@ func (r *Replica) flush(p *peer) {
 		return
 	}
 	r.serve(p)
+	r.flushAcks(p)
 	r.offer(p)
 	for len(p.follows) > 0 {
 		n := min(len(p.follows), maxFollows)

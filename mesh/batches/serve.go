@@ -47,6 +47,7 @@ func (r *Replica) followed(p *peer, m Follows) error {
 			// the checkpoint says that nothing before it is offered.
 			x := &serving{part: t, ask: f.Ask, after: f.From, bare: f.From > 0 && f.From == t.here.Proven}
 			p.serving[f.Partition] = x
+			p.tellAcks(t)
 			r.ready(p, x)
 		}
 	}

@@ -10,8 +10,17 @@ import (
 	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
-// Version is the version of the messages that this package speaks.
+// Version is the lowest version of the messages that this package speaks; the highest is
+// VersionAcks.
 const Version = 1
+
+// versionOf is the version that a kind of message came with, which its header says.
+func versionOf(k Kind) byte {
+	if k >= KindAcks {
+		return VersionAcks
+	}
+	return Version
+}
 
 // HeaderSize is the length of a message's header.
 const HeaderSize = 8
@@ -58,7 +67,7 @@ const (
 	KindBye
 )
 
-var kindNames = [...]string{"", "hello", "ranges", "offer", "follow", "span", "ended", "refuse", "credit", "frontier", "bye"}
+var kindNames = [...]string{"", "hello", "ranges", "offer", "follow", "span", "ended", "refuse", "credit", "frontier", "bye", "acks"}
 
 // String returns the kind's name.
 func (k Kind) String() string {
@@ -196,7 +205,7 @@ func Encode(m Message) []byte { return Append(make([]byte, 0, HeaderSize+128), m
 // Append appends a message's bytes to b.
 func Append(b []byte, m Message) []byte {
 	at := len(b)
-	b = append(b, 'L', 'R', Version, byte(m.Kind()), 0, 0, 0, 0)
+	b = append(b, 'L', 'R', versionOf(m.Kind()), byte(m.Kind()), 0, 0, 0, 0)
 	b = m.appendTo(b)
 	binary.BigEndian.PutUint32(b[at+4:], uint32(len(b)-at-HeaderSize))
 	return b
@@ -224,8 +233,8 @@ func fits(m Spans) bool {
 
 // BodySize reads a header: how many bytes follow it. Wraps ErrMessage.
 func BodySize(header []byte) (int, error) {
-	if len(header) < HeaderSize || header[0] != 'L' || header[1] != 'R' || header[2] != Version {
-		return 0, fmt.Errorf("%w: it does not begin with LR and version %d", ErrMessage, Version)
+	if len(header) < HeaderSize || header[0] != 'L' || header[1] != 'R' || header[2] != versionOf(Kind(header[3])) {
+		return 0, fmt.Errorf("%w: it does not begin with LR and its kind's version", ErrMessage)
 	}
 	k, n := Kind(header[3]), binary.BigEndian.Uint32(header[4:])
 	if uint64(n) > uint64(MaxBody(k)) {

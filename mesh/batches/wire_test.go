@@ -43,6 +43,7 @@ func goldenMessages() []Message {
 		Credit{65536},
 		Frontier{Root{filled(0xf1), 4}},
 		Bye{reconcile.WrongStore},
+		Acks{[]Ack{{Partition: tp, Note: []byte("ack")}, {Partition: after, Note: []byte("another")}}},
 	}
 }
 
@@ -107,7 +108,7 @@ func TestKinds(t *testing.T) {
 			t.Errorf("kind %d: %s, at most %d bytes", i+1, m.Kind(), MaxBody(m.Kind()))
 		}
 	}
-	if MaxBody(0) != 0 || MaxBody(KindBye+1) != 0 {
+	if MaxBody(0) != 0 || MaxBody(KindAcks+1) != 0 {
 		t.Error("kinds that do not exist have a body")
 	}
 }

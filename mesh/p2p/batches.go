@@ -69,6 +69,7 @@ type courier struct {
 
 	kept    chan keptSpans
 	loaded  chan batches.Loaded
+	acked   chan ackTaken
 	current shown
 	lags    lags
 
@@ -77,6 +78,7 @@ type courier struct {
 	sessions map[lattice.NodeID]*session[batches.Ready]
 	keeping  *spanLanes
 	loading  *loading[batches.Read]
+	acking   *loading[batches.Heard] // nil: the store acknowledges nothing
 	told     map[told]time.Time
 }
 
@@ -98,7 +100,7 @@ type lags struct {
 func newCourier(c *carrier, s Partitions) *courier {
 	return &courier{
 		carrier: c, mesh: c.mesh, store: s, log: c.log.With("about", "batches"), mail: newMail[partLetters](), station: newStation[batches.Ready](),
-		kept: make(chan keptSpans), loaded: make(chan batches.Loaded),
+		kept: make(chan keptSpans), loaded: make(chan batches.Loaded), acked: make(chan ackTaken),
 	}
 }
 
@@ -140,6 +142,7 @@ func (c *courier) run(ctx context.Context) error {
 			})
 		})
 	}
+	c.takeAcks(ctx, work.Go)
 	defer c.current.stopped()
 	defer func() {
 		for _, s := range c.sessions {
@@ -171,6 +174,9 @@ func (c *courier) loop(ctx context.Context) {
 		case x := <-c.loaded:
 			c.do(c.replica.Loaded(x, c.mesh.now()))
 			c.loading.done()
+		case x := <-c.acked:
+			c.do(c.replica.AckTaken(x.Peer, x.Partition, x.err, c.mesh.now()))
+			c.acking.done()
 		case <-c.mail.wake:
 			c.open(c.mail.take())
 		case <-tick.C:
@@ -187,6 +193,7 @@ func (c *courier) open(l partLetters) {
 	for p := range l.changed {
 		if h, ok := c.store.Partition(p); ok {
 			c.do(c.replica.Changed(h, now))
+			c.tellAcks(p)
 		} else {
 			c.do(c.replica.Gone(p, now))
 		}
@@ -265,6 +272,11 @@ func (c *courier) do(e batches.Effects) {
 	}
 	for _, r := range e.Read {
 		c.loading.add(r)
+	}
+	for _, h := range e.Heard {
+		if c.acking != nil {
+			c.acking.add(h)
+		}
 	}
 	var slow []lattice.NodeID
 	for _, x := range e.Send {
