@@ -68,8 +68,9 @@ func (db *DB) watermark() Watermark {
 	return w
 }
 
-// active reports whether a member's word is waited for.
-func active(s roster.Standing) bool { return s.Role > roster.None }
+// active reports whether a member's word is waited for. A key that another took the place
+// of says nothing more.
+func active(s roster.Standing) bool { return s.Role > roster.None && !s.Dormant && s.Next == (lattice.AuthorID{}) }
 
 // durable returns up to where each writer is folded and durable here, at the store's
 // level. db.mu is held.

@@ -262,3 +262,37 @@ func TestAloneNeverReports(t *testing.T) {
 		t.Errorf("%+v, folded %v", w, n.Frontier())
 	}
 }
+
+// TestDormantHasNoVeto: a member that an admin has said is dormant is not waited for, and
+// is again when it says itself that it is active.
+func TestDormantHasNoVeto(t *testing.T) {
+	a, b, _ := twoNodes(t)
+	defer a.close()
+	defer b.close()
+	a.set("k", "1")
+	k := a.snapshot()
+	if _, err := a.Prune(context.Background(), k.ID); !errors.Is(err, ErrBehind) {
+		t.Fatal(err)
+	}
+	presence := func(n *node, dormant bool, turn uint32) {
+		t.Helper()
+		_, err := n.Enter(context.Background(), roster.Presence{Author: b.own.Author, Turn: turn, Dormant: dormant}.Op())
+		n.must(err)
+	}
+	presence(a, true, 1)
+	if w := a.Watermark(); len(w.Others) != 0 {
+		t.Fatalf("%+v", w)
+	}
+	if _, err := a.Prune(context.Background(), k.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.imports(a.file(a.snapshot())); err != nil || !got.New {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	b.receive(rand.New(rand.NewPCG(1, 1)), a.entries())
+	presence(b, false, 2)
+	a.receive(rand.New(rand.NewPCG(1, 1)), b.entries())
+	if w := a.Watermark(); len(w.Others) != 1 {
+		t.Fatalf("back, and not waited for: %+v", w)
+	}
+}
