@@ -28,7 +28,7 @@ func (n *Node) serveAPI(t *tasks) error {
 	if err != nil {
 		return err
 	}
-	cfg.Tokens = n.lns.tokens
+	cfg.Tokens, cfg.Beside = n.lns.tokens, n.opts.Beside
 	public, err := api.Handler(cfg)
 	if err != nil {
 		return err

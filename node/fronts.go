@@ -216,14 +216,17 @@ func (n *Node) wireFront(name string, ln net.Listener, of string, build func(*st
 	return f, f.begin(st)
 }
 
-// Gather implements prometheus.Gatherer: the node's own metrics, and those of the
-// servers that serve now.
+// Gather implements prometheus.Gatherer: the node's own metrics, those of the servers that
+// serve now, and the ones that the program around the node has.
 func (n *Node) Gather() ([]*dto.MetricFamily, error) {
 	all := prometheus.Gatherers{n.metrics}
 	for _, f := range []*front{n.kafka, n.redis} {
 		if f != nil {
 			all = append(all, f)
 		}
+	}
+	if n.opts.Metrics != nil {
+		all = append(all, n.opts.Metrics)
 	}
 	return all.Gather()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"sync"
 	"time"
 
@@ -28,6 +29,13 @@ type Options struct {
 	Settings []Setting
 	// Logger gets the node's messages; nil: none.
 	Logger *slog.Logger
+	// Beside serves what the API does not on the HTTP listener, from before the node is
+	// ready until it stops. It asks for tokens itself. nil: nothing does.
+	Beside http.Handler
+	// Metrics are shown with the node's own; nil: none.
+	Metrics prometheus.Gatherer
+	// Reasons says why what serves beside the node is not ready; nil: it always is.
+	Reasons func() []string
 }
 
 // Setting is one value of the configuration and where it came from.
@@ -256,6 +264,9 @@ func (n *Node) reasons() []string {
 	var reasons []string
 	for _, s := range n.stores.All() {
 		reasons = append(reasons, failedPartitions(s)...)
+	}
+	if n.opts.Reasons != nil {
+		reasons = append(reasons, n.opts.Reasons()...)
 	}
 	return reasons
 }

@@ -40,7 +40,12 @@ func local(t *testing.T) Config {
 // runNode runs a node until stop is called, which returns what Run and Close said.
 func runNode(t *testing.T, cfg Config) (n *Node, stop func() error) {
 	t.Helper()
-	n, err := Open(t.Context(), cfg, Options{Version: "v", Commit: "c"})
+	return runNodeWith(t, cfg, Options{Version: "v", Commit: "c"})
+}
+
+func runNodeWith(t *testing.T, cfg Config, o Options) (n *Node, stop func() error) {
+	t.Helper()
+	n, err := Open(t.Context(), cfg, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,77 +77,109 @@ func (a *app) appGateway(ctx context.Context, dir string, f gatewayFlags) error 
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(a.stderr, nil))
+	r, err := a.openGateway(ctx, application, &f, dir, log)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	return a.serveGateway(ctx, application, r, f)
+}
+
+// gatewayRole is what shows projections live.
+type gatewayRole struct {
+	g     *gateway.Gateway
+	mux   *http.ServeMux // what clients and pages ask for
+	close func()
+}
+
+// openGateway opens the database, which it writes to the flags, and wires the parts. Keys
+// are looked up again until the context ends.
+func (a *app) openGateway(ctx context.Context, application *spec.App, f *gatewayFlags, dir string, log *slog.Logger) (_ *gatewayRole, err error) {
 	o := gateway.Options{
 		App: application, Forks: f.forks, Topic: f.topic, Origins: f.origins, Connections: f.connections, PerAddress: f.perAddress, Logger: log,
 	}
 	if f.keys != "" {
 		keys, err := gateway.OpenKeys(ctx, f.keys, log)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		go keys.Run(ctx)
 		o.Verify = keys.Verify
 	}
 	if err := a.ownKafka(&f.kafka); err != nil {
-		return err
+		return nil, err
 	}
 	if o.Kafka, err = f.kafka.Options(); err != nil {
-		return cli.Usage(err)
+		return nil, cli.Usage(err)
 	}
 	if f.projections == "" {
 		if f.projections, err = a.ownDatabase(application.Name, "projections"); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	db, err := sqldb.Open(ctx, f.projections, sqldb.Options{})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer db.Close()
 	o.Rows = gateway.SQLRows{DB: db, App: application}
 	g, err := gateway.New(o)
 	if err != nil {
-		return err
+		_ = db.Close()
+		return nil, err
 	}
-	return a.serveGateway(ctx, application, g, f, dir)
+	mux, closePages, err := pages(g, dir)
+	if err != nil {
+		_ = db.Close()
+		return nil, err
+	}
+	return &gatewayRole{g: g, mux: mux, close: func() { closePages(); _ = db.Close() }}, nil
 }
 
-// serveGateway runs the gateway until the context ends, and then sends its clients away.
-func (a *app) serveGateway(ctx context.Context, application *spec.App, g *gateway.Gateway, f gatewayFlags, dir string) error {
+// pages returns what serves the clients, the client for browsers, and the application's files.
+func pages(g *gateway.Gateway, dir string) (*http.ServeMux, func(), error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	defer root.Close()
-	metrics := prometheus.NewRegistry()
-	if err := metrics.Register(g.Collector()); err != nil {
-		return err
-	}
+	closeFiles := func() {}
 	mux := http.NewServeMux()
 	live := g.Handler()
-	for _, path := range []string{"GET /ws", "GET /v1/events", "GET /healthz", "GET /readyz"} {
+	for _, path := range []string{"GET /ws", "GET /v1/events"} {
 		mux.Handle(path, live)
 	}
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /lattice/live.js", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
 		_, _ = w.Write(ts.JavaScript())
 	})
 	if public, err := root.OpenRoot("public"); err == nil {
-		defer public.Close()
+		closeFiles = func() { _ = public.Close() }
 		mux.Handle("GET /", http.FileServerFS(public.FS()))
 	}
+	return mux, closeFiles, nil
+}
+
+// serveGateway runs the gateway until the context ends, and then sends its clients away.
+func (a *app) serveGateway(ctx context.Context, application *spec.App, r *gatewayRole, f gatewayFlags) error {
+	metrics := prometheus.NewRegistry()
+	if err := metrics.Register(r.g.Collector()); err != nil {
+		return err
+	}
+	for _, path := range []string{"GET /healthz", "GET /readyz"} {
+		r.mux.Handle(path, r.g.Handler())
+	}
+	r.mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	listener, err := net.Listen("tcp", f.http)
 	if err != nil {
 		return cli.Hint(fmt.Errorf("listen for clients: %w", err), "take any free port: --http 127.0.0.1:0")
 	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	server := &http.Server{Handler: r.mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ran := make(chan error, 1)
-	go func() { ran <- g.Run(running) }()
+	go func() { ran <- r.g.Run(running) }()
 	if err := a.gatewayReady(application, f, listener.Addr().String()); err != nil {
 		return err
 	}
@@ -159,7 +191,7 @@ func (a *app) serveGateway(ctx context.Context, application *spec.App, g *gatewa
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin/2)
 	defer cancel()
-	err = errors.Join(err, g.Drain(end), server.Shutdown(end))
+	err = errors.Join(err, r.g.Drain(end), server.Shutdown(end))
 	stop()
 	return errors.Join(err, <-ran)
 }

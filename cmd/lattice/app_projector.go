@@ -103,16 +103,32 @@ func (a *app) appProjector(ctx context.Context, dir string, f projectorFlags) er
 	if err := a.ownKafka(&f.kafka); err != nil {
 		return err
 	}
-	reach, err := f.kafka.Options()
-	if err != nil {
-		return cli.Usage(err)
-	}
-	log := slog.New(slog.NewTextHandler(a.stderr, nil))
-	store, closeStore, err := a.openTables(ctx, application, &f.tables)
+	r, err := a.openProjector(ctx, application, &f, slog.New(slog.NewTextHandler(a.stderr, nil)))
 	if err != nil {
 		return err
 	}
-	defer closeStore()
+	defer r.close()
+	return a.serveProjector(ctx, application, r, tokens, f)
+}
+
+// projectorRole is what projects, and publishes what changed.
+type projectorRole struct {
+	store *projection.Store
+	close func() // closes the databases
+	p     *projector.Projector
+	out   *relay.Relay
+}
+
+// openProjector opens the databases, which it writes to the flags, and wires the parts.
+func (a *app) openProjector(ctx context.Context, application *spec.App, f *projectorFlags, log *slog.Logger) (*projectorRole, error) {
+	reach, err := f.kafka.Options()
+	if err != nil {
+		return nil, cli.Usage(err)
+	}
+	store, closeStore, err := a.openTables(ctx, application, &f.tables)
+	if err != nil {
+		return nil, err
+	}
 	if f.tables.ledger == "" {
 		log.Info("there is no ledger to fill gaps from: an event that the topic lost, or has behind a later one, is missing in the tables")
 	}
@@ -125,9 +141,30 @@ func (a *app) appProjector(ctx context.Context, dir string, f projectorFlags) er
 		Lane: projector.Config{Retries: f.retries}, Changed: out.Wake, Logger: log,
 	})
 	if err != nil {
-		return err
+		closeStore()
+		return nil, err
 	}
-	return a.serveProjector(ctx, application, p, out, tokens, f)
+	return &projectorRole{store: store, close: closeStore, p: p, out: out}, nil
+}
+
+// run projects until the context ends. The relay ends last: what the last transactions put
+// into the outbox goes with it, if it is quick.
+func (r *projectorRole) run(ctx context.Context) error {
+	relaying, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	relayed := make(chan error, 1)
+	go func() { relayed <- r.out.Run(relaying) }()
+	err := r.p.Run(ctx)
+	stop()
+	return errors.Join(err, <-relayed)
+}
+
+// handle adds what is asked of a projector.
+func (r *projectorRole) handle(mux *http.ServeMux) {
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, r.p.Status()) })
+	mux.HandleFunc("POST /resume", func(w http.ResponseWriter, req *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]int{"resumed": r.p.Resume(req.URL.Query().Get("projection"))})
+	})
 }
 
 // openTables opens the databases of an application's projections and ledger. It writes to
@@ -185,21 +222,18 @@ func (a *app) openTables(ctx context.Context, application *spec.App, f *tablesFl
 }
 
 // serveProjector runs the parts until the context ends.
-func (a *app) serveProjector(ctx context.Context, application *spec.App, p *projector.Projector, out *relay.Relay, tokens []string, f projectorFlags) error {
+func (a *app) serveProjector(ctx context.Context, application *spec.App, r *projectorRole, tokens []string, f projectorFlags) error {
 	metrics := prometheus.NewRegistry()
-	if err := errors.Join(metrics.Register(p.Collector()), metrics.Register(out.Collector())); err != nil {
+	if err := errors.Join(metrics.Register(r.p.Collector()), metrics.Register(r.out.Collector())); err != nil {
 		return err
 	}
 	inner := http.NewServeMux()
 	inner.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	inner.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, p.Status()) })
-	inner.HandleFunc("POST /resume", func(w http.ResponseWriter, r *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]int{"resumed": p.Resume(r.URL.Query().Get("projection"))})
-	})
+	r.handle(inner)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if paused := pausedPartitions(p.Status()); len(paused) > 0 {
+		if paused := pausedPartitions(r.p.Status()); len(paused) > 0 {
 			writeJSON(w, http.StatusServiceUnavailable, paused)
 			return
 		}
@@ -214,14 +248,10 @@ func (a *app) serveProjector(ctx context.Context, application *spec.App, p *proj
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 
-	// The relay ends last: what the last transactions put into the outbox goes with it, if it is quick.
 	projecting, stop := context.WithCancel(ctx)
 	defer stop()
-	relaying, stopRelay := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopRelay()
-	relayed, projected := make(chan error, 1), make(chan error, 1)
-	go func() { relayed <- out.Run(relaying) }()
-	go func() { projected <- p.Run(projecting) }()
+	projected := make(chan error, 1)
+	go func() { projected <- r.run(projecting) }()
 	if err := a.projectorReady(application, f, listener.Addr().String()); err != nil {
 		return err
 	}
@@ -236,8 +266,7 @@ func (a *app) serveProjector(ctx context.Context, application *spec.App, p *proj
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = server.Shutdown(end) // who holds a connection is cut off
-	stopRelay()
-	return errors.Join(err, <-relayed)
+	return err
 }
 
 // pausedPartitions names what does not go on, and why.

@@ -108,62 +108,87 @@ func (a *app) appRuntime(ctx context.Context, dir string, f runtimeFlags) error 
 	if err != nil {
 		return cli.Usage(err)
 	}
+	log := slog.New(slog.NewTextHandler(a.stderr, nil))
+	r, err := a.openRuntime(ctx, application, &f, publisher.Options{Mode: mode, Kafka: reach, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer r.db.Close()
+	return a.serveRuntime(ctx, application, r, tokens, f)
+}
+
+// runtimeRole is what takes intents and publishes.
+type runtimeRole struct {
+	db         sqldb.DB
+	ledger     *ledger.Ledger
+	pub        *publisher.Publisher
+	service    *intents.Service
+	collectors []prometheus.Collector
+}
+
+// openRuntime opens the ledger, which it writes to the flags, and wires the parts. The
+// database is the caller's to close.
+func (a *app) openRuntime(ctx context.Context, application *spec.App, f *runtimeFlags, po publisher.Options) (_ *runtimeRole, err error) {
 	if f.ledger == "" {
 		if f.ledger, err = a.ownDatabase(application.Name, "ledger"); err != nil {
+			return nil, err
+		}
+	}
+	r := &runtimeRole{}
+	if r.db, err = sqldb.Open(ctx, f.ledger, sqldb.Options{}); err != nil {
+		return nil, err
+	}
+	f.stream.Partitions, f.stream.Replication, f.stream.Retention = f.projection.Partitions, f.projection.Replication, f.projection.Retention
+	po.Projection, po.Ledger = f.projection, f.stream
+	// A SQLite ledger is one process's: nobody to wait for after a crash.
+	po.TakeOver = r.db.Dialect() == sqldb.SQLite
+	if err := r.wire(ctx, application, f.forks, po); err != nil {
+		_ = r.db.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *runtimeRole) wire(ctx context.Context, application *spec.App, forks []string, po publisher.Options) (err error) {
+	var committed func([]event.Event)
+	r.ledger, err = ledger.Open(ctx, r.db, ledger.Options{Logger: po.Logger, Committed: func(events []event.Event) { committed(events) }})
+	if err != nil {
+		return err
+	}
+	if r.pub, err = publisher.New(r.ledger, po); err != nil {
+		return err
+	}
+	committed = r.pub.Committed
+	if r.service, err = intents.New(intents.Options{App: application, Ledger: r.ledger, Forks: forks, Logger: po.Logger}); err != nil {
+		return err
+	}
+	r.collectors = []prometheus.Collector{r.pub.Collector(), r.service.Collector()}
+	return nil
+}
+
+// serveRuntime runs the parts until the context ends.
+func (a *app) serveRuntime(ctx context.Context, application *spec.App, r *runtimeRole, tokens []string, f runtimeFlags) error {
+	metrics := prometheus.NewRegistry()
+	for _, c := range r.collectors {
+		if err := metrics.Register(c); err != nil {
 			return err
 		}
 	}
-	db, err := sqldb.Open(ctx, f.ledger, sqldb.Options{})
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	f.stream.Partitions, f.stream.Replication, f.stream.Retention = f.projection.Partitions, f.projection.Replication, f.projection.Retention
-	log := slog.New(slog.NewTextHandler(a.stderr, nil))
-	return a.serveRuntime(ctx, application, db, tokens, f, publisher.Options{
-		Mode: mode, Projection: f.projection, Ledger: f.stream, Kafka: reach, Logger: log,
-		// A SQLite ledger is one process's: nobody to wait for after a crash.
-		TakeOver: db.Dialect() == sqldb.SQLite,
-	})
-}
-
-// serveRuntime wires the parts and runs them until the context ends.
-func (a *app) serveRuntime(ctx context.Context, application *spec.App, db sqldb.DB, tokens []string, f runtimeFlags, po publisher.Options) error {
-	var committed func([]event.Event)
-	l, err := ledger.Open(ctx, db, ledger.Options{Logger: po.Logger, Committed: func(events []event.Event) { committed(events) }})
-	if err != nil {
-		return err
-	}
-	pub, err := publisher.New(l, po)
-	if err != nil {
-		return err
-	}
-	committed = pub.Committed
-	service, err := intents.New(intents.Options{App: application, Ledger: l, Forks: f.forks, Logger: po.Logger})
-	if err != nil {
-		return err
-	}
-	metrics := prometheus.NewRegistry()
-	if err := errors.Join(metrics.Register(pub.Collector()), metrics.Register(service.Collector())); err != nil {
-		return err
-	}
 	mux := http.NewServeMux()
-	mux.Handle("/", service.Handler())
+	mux.Handle("/", r.service.Handler())
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	listener, err := net.Listen("tcp", f.http)
 	if err != nil {
 		return cli.Hint(fmt.Errorf("listen for intents: %w", err), "take any free port: --http 127.0.0.1:0")
 	}
-	server := &http.Server{Handler: bearer(tokens, mux), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, Protocols: new(http.Protocols)}
-	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetUnencryptedHTTP2(true) // gRPC without TLS
+	server := grpcServer(bearer(tokens, mux))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 
 	publishing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	published := make(chan error, 1)
-	go func() { published <- pub.Run(publishing) }()
+	go func() { published <- r.pub.Run(publishing) }()
 	if err := a.runtimeReady(application, f, listener.Addr().String()); err != nil {
 		return err
 	}
@@ -177,6 +202,14 @@ func (a *app) serveRuntime(ctx context.Context, application *spec.App, db sqldb.
 	err = errors.Join(err, server.Shutdown(end))
 	stop()
 	return errors.Join(err, <-published)
+}
+
+// grpcServer serves HTTP, and gRPC without TLS.
+func grpcServer(h http.Handler) *http.Server {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, Protocols: new(http.Protocols)}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	return server
 }
 
 // runtimeReady says where intents go.

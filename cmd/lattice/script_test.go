@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 //	json PATH [VALUE]      the last output is JSON and has something (VALUE, printed) at PATH
 //	jsonl N PATH [VALUE]   line N of the last output likewise
 //	sh SCRIPT              a shell line, for pipes
+//	example NAME           copy an application of examples/ to here
 //	flip FILE OFFSET       change one byte of a file; OFFSET below 0 counts from the end
 //
 // A path is keys and indexes with dots, such as partitions.0.end.
@@ -56,6 +57,9 @@ func TestScript(t *testing.T) {
 			"jsonl": scriptJSONLine,
 			"sh":    scriptShell,
 			"flip":  scriptFlip,
+			"example": func(ts *testscript.TestScript, _ bool, args []string) {
+				ts.Check(os.CopyFS(ts.MkAbs(args[0]), os.DirFS("../../examples/"+args[0])))
+			},
 		},
 	})
 }

@@ -51,6 +51,8 @@ type Config struct {
 	// Bearer TOKEN". Leave it empty for a listener that only its owner reaches,
 	// such as the socket in the data directory.
 	Tokens []string
+	// Beside serves what the API does not, and asks for tokens itself; nil: nothing does.
+	Beside http.Handler
 	Logger *slog.Logger
 	Limits Limits
 }
@@ -124,14 +126,19 @@ func Handler(cfg Config) (http.Handler, error) {
 	plain := connect.WithCompression("gzip", nil, nil)
 
 	services := http.NewServeMux()
-	services.Handle(pbconnect.NewNodeServiceHandler(nodeService{a}, opts))
-	services.Handle(pbconnect.NewStoreServiceHandler(storeService{a}, opts))
-	services.Handle(pbconnect.NewTopicServiceHandler(topicService{a}, opts))
-	services.Handle(pbconnect.NewLogServiceHandler(newLogService(a), opts, plain))
-	services.Handle(pbconnect.NewGroupServiceHandler(groupService{a}, opts))
-	services.Handle(pbconnect.NewKeyServiceHandler(keyService{api: a}, opts))
-	services.Handle(pbconnect.NewPeerServiceHandler(peerService{a}, opts))
-	services.Handle(pbconnect.NewProofServiceHandler(proofService{api: a}, opts))
+	var paths []string
+	serve := func(path string, h http.Handler) {
+		services.Handle(path, h)
+		paths = append(paths, path)
+	}
+	serve(pbconnect.NewNodeServiceHandler(nodeService{a}, opts))
+	serve(pbconnect.NewStoreServiceHandler(storeService{a}, opts))
+	serve(pbconnect.NewTopicServiceHandler(topicService{a}, opts))
+	serve(pbconnect.NewLogServiceHandler(newLogService(a), opts, plain))
+	serve(pbconnect.NewGroupServiceHandler(groupService{a}, opts))
+	serve(pbconnect.NewKeyServiceHandler(keyService{api: a}, opts))
+	serve(pbconnect.NewPeerServiceHandler(peerService{a}, opts))
+	serve(pbconnect.NewProofServiceHandler(proofService{api: a}, opts))
 
 	mux := http.NewServeMux()
 	if cfg.Metrics != nil {
@@ -148,7 +155,14 @@ func Handler(cfg Config) (http.Handler, error) {
 		// Who does not wait for the document does not get it.
 		_, _ = w.Write(proto.OpenAPI)
 	})
-	outer.Handle("/", a.guard(mux))
+	if cfg.Beside == nil {
+		outer.Handle("/", a.guard(mux))
+		return outer, nil
+	}
+	for _, path := range append(paths, "GET /metrics") {
+		outer.Handle(path, a.guard(mux))
+	}
+	outer.Handle("/", cfg.Beside)
 	return outer, nil
 }
 

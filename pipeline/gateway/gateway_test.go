@@ -1,11 +1,13 @@
 package gateway_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -175,6 +177,25 @@ func start(t testing.TB, kafka []string, rows gateway.Rows, change func(*gateway
 		t.Fatal("the gateway is not ready")
 	}
 	return g, server
+}
+
+// A gateway that finds no topic makes it and reads it at the first try: it does not go on
+// believing that there is none.
+func TestFirstOfAll(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	kafka := c.ListenAddrs()
+	var said bytes.Buffer // written by Run alone until the gateway is ready
+	p := newProjector(t, kafka)
+	start(t, kafka, p, func(o *gateway.Options) {
+		o.Logger = slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	})
+	if said.Len() > 0 {
+		t.Error(said.String())
+	}
 }
 
 func wsURL(server *httptest.Server) string {

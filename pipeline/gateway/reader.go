@@ -62,10 +62,22 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return nil
 }
 
+// ensure makes the topic if it is not there. It asks with a client of its own: a client
+// believes for seconds (kgo.MetadataMinAge) that a topic is not there that was not, and the one
+// that reads would wait for that to pass.
+func (g *Gateway) ensure(ctx context.Context) error {
+	client, err := kgo.NewClient(g.o.Kafka...)
+	if err != nil {
+		return lattice.E(lattice.Invalid, fmt.Errorf("gateway: %w", err))
+	}
+	defer client.Close()
+	return topic.Ensure(ctx, client, topic.Spec{Name: g.o.Topic})
+}
+
 // locate finds the partitions and begins to read each near its end: so far before, that
 // clients who were away for a moment find what they missed.
 func (g *Gateway) locate(ctx context.Context, client *kgo.Client) (id kadm.TopicID, ends flow.Position, err error) {
-	if err := topic.Ensure(ctx, client, topic.Spec{Name: g.o.Topic}); err != nil {
+	if err := g.ensure(ctx); err != nil {
 		return id, nil, err
 	}
 	admin := kadm.NewClient(client)
