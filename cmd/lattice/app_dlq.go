@@ -81,8 +81,9 @@ func (f *dlqFlags) add(cmd *cobra.Command, state string) {
 	fl.StringVar(&f.filter.EntityID, "entity", "", "of this entity only")
 	fl.StringVar(&f.filter.EventType, "event", "", "of this type of event only")
 	fl.StringVar(&f.filter.Class, "class", "", "with this class of error only: decode, data, expression, constraint, internal, parked")
+	fl.BoolVar(&f.filter.Rebuilding, "rebuilding", false, "those of tables that are being rebuilt or were swapped out")
 	if state != "" {
-		fl.StringVar(&f.filter.State, "state", state, "waiting, failed, parked, retried, discarded; empty: all")
+		fl.StringVar(&f.filter.State, "state", state, "waiting, failed, parked, retried, discarded, superseded; empty: all")
 	}
 }
 

@@ -170,10 +170,25 @@ func (r *projectorRole) handle(mux *http.ServeMux) {
 // openTables opens the databases of an application's projections and ledger. It writes to
 // the flags what they are.
 func (a *app) openTables(ctx context.Context, application *spec.App, f *tablesFlags) (*projection.Store, func(), error) {
+	opened, err := a.openTablesWith(ctx, application, f, projection.Options{App: application, Forks: f.forks})
+	if err != nil {
+		return nil, nil, err
+	}
+	return opened.store, opened.close, nil
+}
+
+// openedTables is what openTablesWith opened.
+type openedTables struct {
+	store  *projection.Store
+	ledger *ledger.Ledger // nil: there is none
+	close  func()
+}
+
+func (a *app) openTablesWith(ctx context.Context, application *spec.App, f *tablesFlags, o projection.Options) (*openedTables, error) {
 	var err error
 	if f.projections == "" {
 		if f.projections, err = a.ownDatabase(application.Name, "projections"); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	switch f.ledger {
@@ -182,7 +197,7 @@ func (a *app) openTables(ctx context.Context, application *spec.App, f *tablesFl
 	case "":
 		own, err := a.ownDatabase(application.Name, "ledger")
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if _, err := os.Stat(strings.TrimPrefix(own, "sqlite:")); err == nil {
 			f.ledger = own
@@ -194,31 +209,30 @@ func (a *app) openTables(ctx context.Context, application *spec.App, f *tablesFl
 			_ = db.Close()
 		}
 	}
-	o := projection.Options{App: application, Forks: f.forks}
 	if f.ledger != "" {
 		db, err := sqldb.Open(ctx, f.ledger, sqldb.Options{})
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		open = append(open, db)
 		if o.Ledger, err = ledger.Open(ctx, db, ledger.Options{}); err != nil {
 			closeAll()
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	// One connection for each partition of each projection that works at a time, and some.
 	db, err := sqldb.Open(ctx, f.projections, sqldb.Options{})
 	if err != nil {
 		closeAll()
-		return nil, nil, err
+		return nil, err
 	}
 	open = append(open, db)
 	store, err := projection.Open(ctx, db, o)
 	if err != nil {
 		closeAll()
-		return nil, nil, err
+		return nil, err
 	}
-	return store, closeAll, nil
+	return &openedTables{store, o.Ledger, closeAll}, nil
 }
 
 // serveProjector runs the parts until the context ends.

@@ -29,28 +29,33 @@ type Applied struct {
 // what did happen is a duplicate when it is tried again.
 func (s *Store) Apply(ctx context.Context, p *spec.Projection, events []Event) (Applied, error) {
 	var out Applied
-	err := s.db.Write(ctx, func(tx sqldb.Tx) error {
-		b := s.batch(p, tx)
-		defer func() { out = b.out }()
-		for i := range events {
-			if err := b.know(&events[i]); err != nil {
-				return err
-			}
-		}
-		if err := b.lockGuards(ctx); err != nil {
-			return err
-		}
-		for i := range events {
-			if err := b.admit(ctx, &events[i]); err != nil {
-				return err
-			}
-		}
-		return b.finish(ctx)
+	err := s.db.Write(ctx, func(tx sqldb.Tx) (err error) {
+		out, err = s.batch(p, tx).all(ctx, events)
+		return err
 	})
 	if err != nil {
 		return Applied{}, fmt.Errorf("apply to %s: %w", p.Name, err)
 	}
 	return out, nil
+}
+
+// all is the whole work of a transaction on events.
+func (b *batch) all(ctx context.Context, events []Event) (Applied, error) {
+	for i := range events {
+		if err := b.know(&events[i]); err != nil {
+			return Applied{}, err
+		}
+	}
+	if err := b.lockGuards(ctx); err != nil {
+		return Applied{}, err
+	}
+	for i := range events {
+		if err := b.admit(ctx, &events[i]); err != nil {
+			return Applied{}, err
+		}
+	}
+	err := b.finish(ctx)
+	return b.out, err
 }
 
 // batch is one transaction's work on one projection.
@@ -60,6 +65,13 @@ type batch struct {
 	tx  sqldb.Tx
 	out Applied
 
+	// filling, if set, is the rebuild that the transaction is of: then its sets are written,
+	// and nothing is published.
+	filling *Rebuild
+	// generation, if not 0, is the generation whose dead letters are settled.
+	generation int64
+
+	sets    map[string]set // by tenant schema
 	guards  map[ledger.Address]*guard
 	work    []work
 	rows    map[string]*row // by rowName
@@ -84,7 +96,7 @@ type patch struct {
 }
 
 func (s *Store) batch(p *spec.Projection, tx sqldb.Tx) *batch {
-	return &batch{s: s, p: p, tx: tx, guards: map[ledger.Address]*guard{}, rows: map[string]*row{}}
+	return &batch{s: s, p: p, tx: tx, sets: map[string]set{}, guards: map[ledger.Address]*guard{}, rows: map[string]*row{}}
 }
 
 // know notes whose guard is needed.
@@ -157,9 +169,12 @@ func (b *batch) judged(ctx context.Context, g *guard, a ledger.Address, e *Event
 		b.park(g, a, e, parkedFailure())
 		return nil
 	}
-	step, err := b.s.step(ctx, b.p, &e.Projection)
-	if err != nil {
-		return err
+	var step *spec.Step
+	if b.filling == nil || !b.filling.discarded(b.p.Name, a, e.SequenceNumber) {
+		var err error
+		if step, err = b.s.step(ctx, b.p, &e.Projection); err != nil {
+			return err
+		}
 	}
 	g.Applied, g.changed = e.SequenceNumber, true
 	b.out.Fresh++
@@ -237,6 +252,14 @@ func (b *batch) bulk(ctx context.Context, w *work, op spec.RowOp) error {
 func (b *batch) change(w *work, r *row, op spec.RowOp) error {
 	there := r.values != nil
 	r.do(op)
+	if !b.sets[r.schema].live {
+		// Nobody follows it yet. Whoever reads the row when it is live sees that it is this
+		// projection's.
+		if r.cursor = max(r.cursor, filledCursor); op.Kind == spec.Delete {
+			r.cursor = 0
+		}
+		return nil
+	}
 	said := op
 	if there && r.cursor == 0 && !r.patched && op.Kind == spec.Update {
 		// Another projection made the row: whoever follows this one has nothing of it yet.

@@ -20,7 +20,15 @@ func (s *Store) GuardOf(ctx context.Context, projection string, a ledger.Address
 	var g Guard
 	err := s.db.Read(ctx, func(tx sqldb.Tx) error {
 		g = Guard{}
-		_, err := sqldb.One(ctx, tx, []any{&g.Applied, &g.Parked}, "SELECT applied, parked FROM projection_guards WHERE "+guardKey, guardArgs(projection, a)...)
+		table := ""
+		if p := s.app.Projection(projection); p != nil {
+			table = p.Table
+		}
+		live, err := liveSet(ctx, tx, a.TenantSchema, table, "")
+		if err != nil {
+			return err
+		}
+		_, err = sqldb.One(ctx, tx, []any{&g.Applied, &g.Parked}, "SELECT applied, parked FROM projection_guards WHERE "+guardKey, guardArgs(live.key(projection), a)...)
 		return err
 	})
 	if err != nil {

@@ -26,7 +26,7 @@ type Failure struct {
 // letter is a dead letter that a transaction writes.
 type letter struct {
 	to         ledger.Address
-	projection string
+	projection string // the set's key of it
 	event      *Event // of bytes that are no event, the source only
 	state      string
 	failure    Failure
@@ -38,6 +38,8 @@ const (
 	StateParked    = "parked"    // it waits behind one that could not
 	StateRetried   = "retried"   // applied after all
 	StateDiscarded = "discarded" // somebody said that it is not to be applied
+	// StateSuperseded: it waited in tables that were dropped, behind a rebuild.
+	StateSuperseded = "superseded"
 )
 
 func parkedFailure() Failure {
@@ -52,41 +54,42 @@ func (b *batch) park(g *guard, a ledger.Address, e *Event, why Failure) {
 		state = StateParked
 	}
 	g.Parked, g.changed = e.SequenceNumber, true
-	b.letters = append(b.letters, letter{a, b.p.Name, e, state, why})
+	b.letters = append(b.letters, letter{a, b.key(a.TenantSchema), e, state, why})
 }
 
 // Bury makes an event a dead letter and parks its entity, in one transaction with its
 // guard. What the ledger has before it and did not come is parked with it, in order. An
 // event that was applied or buried meanwhile is passed over.
 func (s *Store) Bury(ctx context.Context, p *spec.Projection, e Event, why Failure) error {
-	err := s.db.Write(ctx, func(tx sqldb.Tx) error {
-		b := s.batch(p, tx)
-		if err := b.know(&e); err != nil {
-			return err
-		}
-		if err := b.lockGuards(ctx); err != nil {
-			return err
-		}
-		a, _ := s.Address(&e.Projection)
-		g := b.guards[a]
-		early, err := b.early(ctx, g, a, &e)
-		if err != nil {
-			return err
-		}
-		for _, e := range append(early, e) {
-			switch Judge(g.Guard, e.SequenceNumber, -1) {
-			case Fresh:
-				b.park(g, a, &e, why)
-			case Behind:
-				b.park(g, a, &e, parkedFailure())
-			}
-		}
-		return b.write(ctx)
-	})
+	err := s.db.Write(ctx, func(tx sqldb.Tx) error { return s.batch(p, tx).bury(ctx, e, why) })
 	if err != nil {
 		return fmt.Errorf("bury an event of %s: %w", p.Name, err)
 	}
 	return nil
+}
+
+func (b *batch) bury(ctx context.Context, e Event, why Failure) error {
+	if err := b.know(&e); err != nil {
+		return err
+	}
+	if err := b.lockGuards(ctx); err != nil {
+		return err
+	}
+	a, _ := b.s.Address(&e.Projection)
+	g := b.guards[a]
+	early, err := b.early(ctx, g, a, &e)
+	if err != nil {
+		return err
+	}
+	for _, e := range append(early, e) {
+		switch Judge(g.Guard, e.SequenceNumber, -1) {
+		case Fresh:
+			b.park(g, a, &e, why)
+		case Behind:
+			b.park(g, a, &e, parkedFailure())
+		}
+	}
+	return b.write(ctx)
 }
 
 // BuryBytes makes a record that is no event a dead letter. A projection's name is known
@@ -107,12 +110,12 @@ func (s *Store) BuryBytes(ctx context.Context, projection string, from Source, w
 func (b *batch) writeLetters(ctx context.Context, position int64) ([][]any, error) {
 	args := make([][]any, len(b.letters))
 	for i := range b.letters {
-		args[i] = b.letters[i].args(position + int64(i))
+		args[i] = append(b.letters[i].args(position+int64(i)), b.hidden(b.letters[i].to.TenantSchema))
 	}
 	written := make([]bool, len(args))
 	err := b.tx.Batch(ctx, `INSERT INTO projection_dead_letters (id, projection, tenant_schema, fork_id, stream, entity_id, sequence_number, event_type, state,
-		error_class, error, stack_trace, retry_count, first_failed_at, failed_at, source_topic, source_partition, source_offset, source_key, record, resolved_at, resolved_by, reason)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, 0, '', '')
+		error_class, error, stack_trace, retry_count, first_failed_at, failed_at, source_topic, source_partition, source_offset, source_key, record, hidden, resolved_at, resolved_by, reason)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, 0, '', '')
 		ON CONFLICT (projection, source_topic, source_partition, source_offset) WHERE sequence_number = 0 DO NOTHING RETURNING 1`,
 		args, func(i int, _ sqldb.Scan) error { written[i] = true; return nil })
 	if err != nil {
@@ -124,6 +127,9 @@ func (b *batch) writeLetters(ctx context.Context, position int64) ([][]any, erro
 			continue // these bytes were buried before
 		}
 		l := &b.letters[i]
+		if b.hidden(l.to.TenantSchema) != 0 {
+			continue // nobody is told of what a table that is being filled lacks
+		}
 		message, err := l.message()
 		if err != nil {
 			return nil, err
@@ -169,7 +175,7 @@ func (l *letter) args(id int64) []any {
 func (l *letter) message() ([]byte, error) {
 	e, f := l.event, l.failure
 	d := event.DeadLetter{
-		ProjectionName: l.projection, TenantSchema: l.to.TenantSchema, Error: f.Err.Error(), StackTrace: trace(f.Err),
+		ProjectionName: nameOfKey(l.projection), TenantSchema: l.to.TenantSchema, Error: f.Err.Error(), StackTrace: trace(f.Err),
 		RetryCount: int64(f.Retries), FailedAt: f.Failed.UnixMilli(), ErrorClass: f.Class, FirstFailedAt: f.FirstFailed.UnixMilli(),
 		SourceTopic: e.Source.Topic, SourcePartition: int64(e.Source.Partition), SourceOffset: e.Source.Offset, SourceKey: e.Source.Key,
 	}

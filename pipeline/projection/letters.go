@@ -22,6 +22,7 @@ const MaxLetters = 10000
 type Letter struct {
 	ID         int64
 	Projection string
+	key        string // Projection in the set that it is of
 	ledger.Address
 	Sequence        int64 // 0: the bytes are no event
 	EventType       string
@@ -50,8 +51,10 @@ type Filter struct {
 	Projection, EntityID, EventType, Class string
 	// State is one of the states, or "waiting" for failed and parked.
 	State string
-	After int64 // ids above it
-	Limit int   // default and bound MaxLetters
+	// Rebuilding: those of tables that are not live, instead of those that are.
+	Rebuilding bool
+	After      int64 // ids above it
+	Limit      int   // default and bound MaxLetters
 }
 
 // Waiting as Filter.State stands for failed and parked.
@@ -60,7 +63,16 @@ const StateWaiting = "waiting"
 // where returns the condition of a filter, and its arguments.
 func (f Filter) where() (string, []any) {
 	text, args := "WHERE id > $1", []any{f.After}
-	for _, c := range [][2]string{{"projection", f.Projection}, {"entity_id", f.EntityID}, {"event_type", f.EventType}, {"error_class", f.Class}} {
+	if f.Rebuilding {
+		text += " AND hidden = 1"
+	} else {
+		text += " AND hidden = 0"
+	}
+	if f.Projection != "" {
+		args = append(args, f.Projection, f.Projection+keyMark)
+		text += fmt.Sprintf(" AND (projection = $2 OR substr(projection, 1, %d) = $3)", len([]rune(f.Projection+keyMark)))
+	}
+	for _, c := range [][2]string{{"entity_id", f.EntityID}, {"event_type", f.EventType}, {"error_class", f.Class}} {
 		if c[1] != "" {
 			args = append(args, c[1])
 			text += fmt.Sprintf(" AND %s = $%d", c[0], len(args))
@@ -89,7 +101,7 @@ func (s *Store) Count(ctx context.Context, f Filter) (map[string]int64, error) {
 			if err := scan(&name, &n); err != nil {
 				return err
 			}
-			all[name] = n
+			all[nameOfKey(name)] += n
 			return nil
 		}, "SELECT projection, count(*) FROM projection_dead_letters "+text+" GROUP BY projection", args...)
 	})
@@ -137,10 +149,11 @@ func letters(ctx context.Context, tx sqldb.Tx, where string, args ...any) ([]Let
 	err := tx.Query(ctx, func(scan sqldb.Scan) error {
 		var l Letter
 		var first, failed, resolved int64
-		if err := scan(&l.ID, &l.Projection, &l.TenantSchema, &l.ForkID, &l.Stream, &l.EntityID, &l.Sequence, &l.EventType, &l.State, &l.Class, &l.Error, &l.Trace,
+		if err := scan(&l.ID, &l.key, &l.TenantSchema, &l.ForkID, &l.Stream, &l.EntityID, &l.Sequence, &l.EventType, &l.State, &l.Class, &l.Error, &l.Trace,
 			&l.Retries, &first, &failed, &l.SourceTopic, &l.SourcePartition, &l.SourceOffset, &l.SourceKey, &l.Record, &resolved, &l.ResolvedBy, &l.Reason); err != nil {
 			return err
 		}
+		l.Projection = nameOfKey(l.key)
 		l.FirstFailed, l.Failed = time.UnixMilli(first).UTC(), time.UnixMilli(failed).UTC()
 		if resolved > 0 {
 			l.Resolved = time.UnixMilli(resolved).UTC()
@@ -173,7 +186,7 @@ func (s *Store) Retry(ctx context.Context, id int64, by string) (int, error) {
 		return 0, lattice.E(lattice.NotFound, fmt.Errorf("dead letter %d: the application has no projection %q any more: discard it", id, l.Projection))
 	}
 	for n := 0; ; n++ {
-		head, err := s.retryHead(ctx, p, l.Address, by)
+		head, err := s.retryHead(ctx, p, &l, by)
 		if err != nil && head != nil {
 			switch lattice.KindOf(err) {
 			case lattice.Unavailable, lattice.Storage:
@@ -189,10 +202,12 @@ func (s *Store) Retry(ctx context.Context, id int64, by string) (int, error) {
 }
 
 // retryHead applies the first dead letter of an entity that waits, and returns it; nil: none does.
-func (s *Store) retryHead(ctx context.Context, p *spec.Projection, a ledger.Address, by string) (head *Letter, err error) {
+func (s *Store) retryHead(ctx context.Context, p *spec.Projection, l *Letter, by string) (head *Letter, err error) {
 	err = s.db.Write(ctx, func(tx sqldb.Tx) error {
 		head = nil
 		b := s.batch(p, tx)
+		b.generation = generationOfKey(l.key)
+		a := l.Address
 		g, wait, err := b.waiting(ctx, a)
 		if err != nil || len(wait) == 0 {
 			return err
@@ -229,7 +244,7 @@ func (b *batch) waiting(ctx context.Context, a ledger.Address) (*guard, []Letter
 	if err := b.lockGuards(ctx); err != nil {
 		return nil, nil, err
 	}
-	wait, err := letters(ctx, b.tx, "WHERE "+guardKey+" AND state IN ('failed', 'parked') ORDER BY sequence_number", guardArgs(b.p.Name, a)...)
+	wait, err := letters(ctx, b.tx, "WHERE "+guardKey+" AND state IN ('failed', 'parked') ORDER BY sequence_number", guardArgs(b.key(a.TenantSchema), a)...)
 	return g, wait, err
 }
 
@@ -273,9 +288,14 @@ func (s *Store) Discard(ctx context.Context, id int64, by, reason string) (left 
 	if err != nil {
 		return 0, err
 	}
+	p := s.app.Projection(l.Projection)
+	if p == nil {
+		p = &spec.Projection{Name: l.Projection} // the application has it no more
+	}
 	err = s.db.Write(ctx, func(tx sqldb.Tx) error {
 		left = 0
-		b := s.batch(&spec.Projection{Name: l.Projection}, tx)
+		b := s.batch(p, tx)
+		b.generation = generationOfKey(l.key)
 		if l.Sequence == 0 {
 			if !l.Waits() {
 				return nil

@@ -13,6 +13,8 @@ func TestMigrationsStay(t *testing.T) {
 	want := map[string]string{
 		"sqlite/00001_projection.sql":   "225f0715b32cc16b",
 		"postgres/00001_projection.sql": "7068822405830d9c",
+		"sqlite/00002_rebuild.sql":      "968588d582bc6658",
+		"postgres/00002_rebuild.sql":    "50175d5a4ce1a82c",
 	}
 	if err := fs.WalkDir(migrations, "migrations", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -114,7 +114,7 @@ func (b *batch) lockRows(ctx context.Context) error {
 		for i, k := range b.p.Key {
 			columns, holders = append(columns, sqldb.Quote(k)), append(holders, fmt.Sprintf("$%d", i+1))
 		}
-		statement := "INSERT INTO " + b.tx.Dialect().Table(schema, b.p.Table) + " (" + strings.Join(columns, ", ") + ") VALUES (" + strings.Join(holders, ", ") +
+		statement := "INSERT INTO " + b.table(schema) + " (" + strings.Join(columns, ", ") + ") VALUES (" + strings.Join(holders, ", ") +
 			") ON CONFLICT DO NOTHING RETURNING 1"
 		if err := b.tx.Batch(ctx, statement, b.keys(names), func(i int, scan sqldb.Scan) error { made[i] = true; return nil }); err != nil {
 			return err
@@ -196,7 +196,7 @@ func (b *batch) args(cells []spec.Cell) []any {
 
 // selection returns what is read of a row: all columns, and the cursor.
 func (b *batch) selection(schema string) string {
-	return "SELECT " + strings.Join(Columns(b.tx.Dialect(), b.p), ", ") + ", COALESCE(" + sqldb.Quote(CursorColumn(b.p.Name)) + ", 0) FROM " + b.tx.Dialect().Table(schema, b.p.Table)
+	return "SELECT " + strings.Join(Columns(b.tx.Dialect(), b.p), ", ") + ", COALESCE(" + sqldb.Quote(CursorColumn(b.p.Name)) + ", 0) FROM " + b.table(schema)
 }
 
 // where returns a condition on columns, whose arguments begin with $first.
@@ -320,7 +320,7 @@ func (b *batch) writeRows(ctx context.Context) error {
 	cursor := sqldb.Quote(CursorColumn(b.p.Name))
 	for _, name := range sortedNames(b.rows) {
 		r := b.rows[name]
-		table := b.tx.Dialect().Table(r.schema, b.p.Table)
+		table := b.table(r.schema)
 		switch {
 		case r.values == nil && r.stored: // deleted, or made for its lock and not needed
 			todo.add("DELETE FROM "+table+where(b.p.Key, 1), b.args(r.key))

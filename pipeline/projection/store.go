@@ -36,7 +36,8 @@
 //
 // PostgreSQL: "tenant_schema"."table". SQLite: "tenant_schema__table". Open makes what is
 // not there, tables, columns and indexes, and takes nothing away. A column of another type
-// or another primary key is refused: that wants a table of another name.
+// or another primary key is refused: that wants a rebuild (Rebuild), which fills another
+// generation of the tables, "table~2", and swaps the names.
 //
 // # What it does not do
 //
@@ -70,6 +71,9 @@ type Options struct {
 	// Ledger fills gaps, and answers lookups; nil: neither. With no ledger an event that
 	// comes behind a later one of its entity is a duplicate, and its effects are missing.
 	Ledger *ledger.Ledger
+	// Rebuild leaves the live tables as they are: a rebuild makes others, which may have
+	// other columns.
+	Rebuild bool
 }
 
 // Store is the projections of one application in one database.
@@ -78,12 +82,16 @@ type Store struct {
 	app     *spec.App
 	ledger  *ledger.Ledger
 	schemas []string
+	opened  map[tableID]int64 // the generations that were live when it was opened
 }
+
+// tableID names a table of the application in a tenant's schema.
+type tableID struct{ schema, name string }
 
 // Open makes the tables that are not there and adds columns that are missing. The database
 // and the ledger stay the caller's to close.
 func Open(ctx context.Context, db sqldb.DB, o Options) (*Store, error) {
-	s := &Store{db: db, app: o.App, ledger: o.Ledger}
+	s := &Store{db: db, app: o.App, ledger: o.Ledger, opened: map[tableID]int64{}}
 	forks := o.Forks
 	if len(forks) == 0 {
 		forks = []string{""}
@@ -110,11 +118,31 @@ func Open(ctx context.Context, db sqldb.DB, o Options) (*Store, error) {
 		return nil, fmt.Errorf("open the projections: %w", err)
 	}
 	for _, schema := range s.schemas {
-		if err := db.Write(ctx, func(tx sqldb.Tx) error { return makeTables(ctx, tx, schema, o.App.Tables, o.App.Projections) }); err != nil {
+		if err := db.Write(ctx, func(tx sqldb.Tx) error { return s.openTables(ctx, tx, schema, !o.Rebuild) }); err != nil {
 			return nil, fmt.Errorf("make the tables of %s: %w", schema, err)
 		}
 	}
 	return s, nil
+}
+
+// openTables notes which sets of a tenant's tables are live and, if it is told to, makes
+// what is missing of them.
+func (s *Store) openTables(ctx context.Context, tx sqldb.Tx, schema string, missing bool) error {
+	live := make([]set, len(s.app.Tables))
+	for i, t := range s.app.Tables {
+		if _, err := tx.Exec(ctx, `INSERT INTO projection_tables (tenant_schema, name, generation, epoch, digest) VALUES ($1, $2, 1, 1, '') ON CONFLICT DO NOTHING`, schema, t.Name); err != nil {
+			return err
+		}
+		var err error
+		if live[i], err = liveSet(ctx, tx, schema, t.Name, forShare(tx.Dialect())); err != nil {
+			return err
+		}
+		s.opened[tableID{schema, t.Name}] = live[i].generation
+	}
+	if !missing {
+		return nil
+	}
+	return s.makeTables(ctx, tx, schema, live)
 }
 
 // App returns the application.

@@ -54,6 +54,10 @@ func rowsOf(t testing.TB, s *Store, p *spec.Projection, schema string) map[strin
 	rows := map[string]string{}
 	if err := s.db.Read(t.Context(), func(tx sqldb.Tx) error {
 		b := s.batch(p, tx)
+		var err error
+		if b.sets[schema], err = liveSet(t.Context(), tx, schema, p.Table, ""); err != nil {
+			return err
+		}
 		return tx.Query(t.Context(), func(scan sqldb.Scan) error {
 			var r row
 			if err := b.scan(scan, &r); err != nil {

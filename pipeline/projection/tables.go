@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	lattice "github.com/lattice-log/lattice"
@@ -20,8 +21,8 @@ const maxIdentifier = 63
 // IF NOT EXISTS fails when two do it at once.
 const ddlLock = 0x6c617474696365 // "lattice"
 
-// makeTables makes what is missing of the tables in one tenant's schema.
-func makeTables(ctx context.Context, tx sqldb.Tx, schema string, tables []*spec.Table, projections []*spec.Projection) error {
+// makeTables makes what is missing of sets of tables in one tenant's schema.
+func (s *Store) makeTables(ctx context.Context, tx sqldb.Tx, schema string, sets []set) error {
 	if tx.Dialect() == sqldb.Postgres {
 		if err := tx.Query(ctx, func(sqldb.Scan) error { return nil }, "SELECT pg_advisory_xact_lock($1)", int64(ddlLock)); err != nil {
 			return err
@@ -30,17 +31,19 @@ func makeTables(ctx context.Context, tx sqldb.Tx, schema string, tables []*spec.
 			return err
 		}
 	}
-	for _, t := range tables {
-		if err := makeTable(ctx, tx, schema, t, projections); err != nil {
+	for _, of := range sets {
+		i := slices.IndexFunc(s.app.Tables, func(t *spec.Table) bool { return t.Name == of.name })
+		t := s.app.Tables[i]
+		if err := makeTable(ctx, tx, schema, of, t, s.app.Projections); err != nil {
 			return fmt.Errorf("table %s: %w", t.Name, err)
 		}
 	}
 	return nil
 }
 
-func makeTable(ctx context.Context, tx sqldb.Tx, schema string, t *spec.Table, projections []*spec.Projection) error {
+func makeTable(ctx context.Context, tx sqldb.Tx, schema string, of set, t *spec.Table, projections []*spec.Projection) error {
 	d := tx.Dialect()
-	have, err := columnsOf(ctx, tx, schema, t.Name)
+	have, err := columnsOf(ctx, tx, schema, of.table())
 	if err != nil {
 		return err
 	}
@@ -66,7 +69,7 @@ func makeTable(ctx context.Context, tx sqldb.Tx, schema string, t *spec.Table, p
 		for _, k := range t.Key {
 			key = append(key, sqldb.Quote(k))
 		}
-		statement := "CREATE TABLE " + d.Table(schema, t.Name) + " (" + strings.Join(defs, ", ") + ", PRIMARY KEY (" + strings.Join(key, ", ") + "))"
+		statement := "CREATE TABLE " + d.Table(schema, of.table()) + " (" + strings.Join(defs, ", ") + ", PRIMARY KEY (" + strings.Join(key, ", ") + "))"
 		if d == sqldb.SQLite {
 			statement += " STRICT, WITHOUT ROWID"
 		} else {
@@ -77,22 +80,22 @@ func makeTable(ctx context.Context, tx sqldb.Tx, schema string, t *spec.Table, p
 		}
 	} else {
 		if !slices.Equal(have.key, t.Key) {
-			return lattice.E(lattice.Conflict, fmt.Errorf("its primary key is %q in the database and %q in the application: give the projection a table of another name", have.key, t.Key))
+			return lattice.E(lattice.Conflict, fmt.Errorf("its primary key is %q in the database and %q in the application: rebuild it (lattice app rebuild), or give the projection a table of another name", have.key, t.Key))
 		}
 		for _, c := range want {
 			was, there := have.types[c.name]
 			if is := strings.ToLower(c.declared); there && was != is {
-				return lattice.E(lattice.Conflict, fmt.Errorf("column %s is %s in the database and %s in the application: give the projection a table of another name", c.name, was, is))
+				return lattice.E(lattice.Conflict, fmt.Errorf("column %s is %s in the database and %s in the application: rebuild it (lattice app rebuild), or give the projection a table of another name", c.name, was, is))
 			}
 			if !there {
-				if _, err := tx.Exec(ctx, "ALTER TABLE "+d.Table(schema, t.Name)+" ADD COLUMN "+sqldb.Quote(c.name)+" "+c.declared); err != nil {
+				if _, err := tx.Exec(ctx, "ALTER TABLE "+d.Table(schema, of.table())+" ADD COLUMN "+sqldb.Quote(c.name)+" "+c.declared); err != nil {
 					return err
 				}
 			}
 		}
 	}
 	for _, ix := range t.Indexes {
-		if _, err := tx.Exec(ctx, indexStatement(d, schema, t.Name, ix)); err != nil {
+		if _, err := tx.Exec(ctx, indexStatement(d, schema, of, ix)); err != nil {
 			return fmt.Errorf("index on %s: %w", strings.Join(ix.Columns, ", "), err)
 		}
 	}
@@ -100,8 +103,8 @@ func makeTable(ctx context.Context, tx sqldb.Tx, schema string, t *spec.Table, p
 }
 
 // indexStatement makes an index whose name says what it is of, so that another declaration
-// is another index.
-func indexStatement(d sqldb.Dialect, schema, table string, ix spec.Index) string {
+// is another index. A rebuilt table keeps its own when it is swapped in.
+func indexStatement(d sqldb.Dialect, schema string, of set, ix spec.Index) string {
 	direction, unique := "", ""
 	if ix.Descending {
 		direction = " DESC"
@@ -113,11 +116,15 @@ func indexStatement(d sqldb.Dialect, schema, table string, ix spec.Index) string
 	for _, c := range ix.Columns {
 		columns = append(columns, sqldb.Quote(c)+direction)
 	}
-	name := bounded(table+"_", strings.Join(columns, ",")+unique, true)
+	what := strings.Join(columns, ",") + unique
+	if of.generation > 1 {
+		what += keyMark + strconv.FormatInt(of.generation, 10)
+	}
+	name := bounded(of.name+"_", what, true)
 	if d == sqldb.SQLite { // names of indexes are the file's
 		name = schema + "__" + name
 	}
-	return "CREATE " + unique + "INDEX IF NOT EXISTS " + sqldb.Quote(name) + " ON " + d.Table(schema, table) + " (" + strings.Join(columns, ", ") + ")"
+	return "CREATE " + unique + "INDEX IF NOT EXISTS " + sqldb.Quote(name) + " ON " + d.Table(schema, of.table()) + " (" + strings.Join(columns, ", ") + ")"
 }
 
 // CursorColumn is the column that holds the cursor of a row's last patch by a projection.

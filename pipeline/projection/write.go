@@ -43,14 +43,19 @@ func (b *batch) addresses() []ledger.Address {
 	return all
 }
 
-// lockGuards reads and locks the guards. In PostgreSQL one that is not there is made first:
+// lockGuards holds the sets of tables, then reads and locks the guards. In PostgreSQL one that is not there is made first:
 // of two transactions that see an entity for the first time one must wait.
 func (b *batch) lockGuards(ctx context.Context) error {
 	todo := b.addresses()
+	for _, a := range todo {
+		if err := b.enter(ctx, a.TenantSchema); err != nil {
+			return err
+		}
+	}
 	read := func() error {
 		args := make([][]any, len(todo))
 		for i, a := range todo {
-			args[i] = guardArgs(b.p.Name, a)
+			args[i] = guardArgs(b.key(a.TenantSchema), a)
 		}
 		return b.tx.Batch(ctx, "SELECT applied, parked FROM projection_guards WHERE "+guardKey+forUpdate(b.tx.Dialect()), args, func(i int, scan sqldb.Scan) error {
 			g := b.guards[todo[i]]
@@ -67,7 +72,7 @@ func (b *batch) lockGuards(ctx context.Context) error {
 	}
 	args := make([][]any, len(todo))
 	for i, a := range todo {
-		args[i] = guardArgs(b.p.Name, a)
+		args[i] = guardArgs(b.key(a.TenantSchema), a)
 	}
 	if err := b.tx.Batch(ctx, `INSERT INTO projection_guards (projection, tenant_schema, fork_id, stream, entity_id, applied, parked)
 		VALUES ($1, $2, $3, $4, $5, 0, 0) ON CONFLICT DO NOTHING RETURNING 1`, args, func(i int, _ sqldb.Scan) error {
@@ -93,7 +98,7 @@ func (b *batch) write(ctx context.Context) error {
 			return err
 		}
 		for i := range b.patches {
-			args, err := b.patches[i].box(b.p.Name, next)
+			args, err := b.patches[i].box(b.p.Name, b.sets[b.patches[i].row.schema].epoch, next)
 			if err != nil {
 				return err
 			}
@@ -123,11 +128,8 @@ func (b *batch) positions(ctx context.Context, n int) (int64, error) {
 	return last - int64(n) + 1, err
 }
 
-// epoch is the Epoch of patches: a projection is not built anew yet.
-const epoch = 1
-
 // box makes a patch the outbox's row of a position, and the row's last.
-func (p *patch) box(projection string, position int64) ([]any, error) {
+func (p *patch) box(projection string, epoch, position int64) ([]any, error) {
 	e := p.work.event
 	message, err := event.Patch{
 		Projection: projection, TenantSchema: e.TenantSchema, ForkID: e.ForkID, Stream: p.work.to.Stream, EntityID: e.EntityID, EventType: e.EventType,
@@ -147,7 +149,7 @@ func (b *batch) writeGuards(ctx context.Context) error {
 	var args [][]any
 	for _, a := range b.addresses() {
 		if g := b.guards[a]; g.changed {
-			args = append(args, append(guardArgs(b.p.Name, a), g.Applied, g.Parked))
+			args = append(args, append(guardArgs(b.key(a.TenantSchema), a), g.Applied, g.Parked))
 		}
 	}
 	return b.tx.Batch(ctx, `INSERT INTO projection_guards (projection, tenant_schema, fork_id, stream, entity_id, applied, parked) VALUES ($1, $2, $3, $4, $5, $6, $7)

@@ -50,7 +50,7 @@ func (c *consumer) run(ctx context.Context) error {
 		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		// A process that was killed holds its partitions for so long.
-		kgo.SessionTimeout(10 * time.Second), kgo.HeartbeatInterval(2 * time.Second),
+		kgo.SessionTimeout(10 * time.Second), kgo.HeartbeatInterval(c.o.Heartbeat),
 		// Nothing is handed to a partition while it is being taken away.
 		kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { c.assigned(ctx, m[c.o.Topic.Name]) }),

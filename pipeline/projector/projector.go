@@ -32,6 +32,9 @@ type Options struct {
 	Lane Config
 	// CommitEvery bounds how much is read again after a crash (default 500 ms).
 	CommitEvery time.Duration
+	// Heartbeat is how often a group is told that this instance lives, and so how long it
+	// takes to hear that the partitions are shared anew (default 2 s).
+	Heartbeat time.Duration
 	// Changed, if set, is called when the outbox has something new. It must not block.
 	Changed func()
 	Logger  *slog.Logger
@@ -63,6 +66,9 @@ func New(o Options) (*Projector, error) {
 	}
 	if o.CommitEvery <= 0 {
 		o.CommitEvery = 500 * time.Millisecond
+	}
+	if o.Heartbeat <= 0 {
+		o.Heartbeat = 2 * time.Second
 	}
 	if o.Changed == nil {
 		o.Changed = func() {}

@@ -14,6 +14,8 @@ type App struct {
 	// Version names this text of the application in the events that it writes
 	// (irVersion): the file's own ir_version, or "sha256:" and 16 digits of its files' hash.
 	Version string
+	// Digest is "sha256:" and 16 digits of the files' hash, whatever Version says.
+	Digest string
 
 	States      map[string]*State
 	Events      map[string]*Event

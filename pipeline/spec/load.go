@@ -136,8 +136,9 @@ func (c *checker) read() {
 			c.sections(tree, name)
 		}
 	}
+	c.app.Digest = "sha256:" + hex.EncodeToString(h.Sum(nil)[:8])
 	if c.app.Version == "" {
-		c.app.Version = "sha256:" + hex.EncodeToString(h.Sum(nil)[:8])
+		c.app.Version = c.app.Digest
 	}
 }
 

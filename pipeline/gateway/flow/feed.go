@@ -61,6 +61,7 @@ type Feed struct {
 	// Cursors of rows, in two generations: when the newer is full, the older goes.
 	rows, older map[rowID]rowState
 	epochs      map[Projection]int64
+	rebuilt     map[Projection]int64 // the epoch that a reset was passed on for
 
 	held  map[rowID]*waiting
 	count int     // items in held
@@ -85,7 +86,7 @@ type waiting struct {
 func NewFeed(cfg FeedConfig, begin Position) *Feed {
 	return &Feed{
 		cfg: cfg.withDefaults(), read: begin.clone(), floor: begin.clone(), rows: map[rowID]rowState{}, older: map[rowID]rowState{},
-		epochs: map[Projection]int64{}, held: map[rowID]*waiting{},
+		epochs: map[Projection]int64{}, rebuilt: map[Projection]int64{}, held: map[rowID]*waiting{},
 	}
 }
 
@@ -131,8 +132,14 @@ func (f *Feed) Add(now time.Time, partition int32, offset int64, p *event.Patch)
 	case seen && p.Epoch < epoch:
 		f.stats.Stale++ // of tables that nobody reads any more
 		return nil
+	case p.Reset && p.EntityID == "" && p.Epoch > 0 && f.rebuilt[it.Projection] == p.Epoch:
+		f.stats.Duplicates++ // a patch of another partition said it before, or it came again
+		return nil
 	case p.Reset, seen && p.Epoch > epoch:
 		f.epochs[it.Projection] = p.Epoch
+		if p.EntityID == "" || p.Epoch > epoch {
+			f.rebuilt[it.Projection] = p.Epoch
+		}
 		f.forget(it.Projection)
 		out = append(out, f.reset(it, "rebuilt"))
 		if p.Reset {
