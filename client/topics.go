@@ -76,6 +76,7 @@ type NewTopic struct {
 	Partitions   int32 // 0: the store's default
 	Config       map[string]string
 	ValidateOnly bool
+	Leaders      []string // members that lead the partitions in turn; none: the node that is asked
 }
 
 // TopicChange is what AlterTopic does.
@@ -144,7 +145,7 @@ func (c *Client) Topic(ctx context.Context, topic string) (TopicDetails, error) 
 // CreateTopic makes a topic, durably. Kinds Exists, Invalid.
 func (c *Client) CreateTopic(ctx context.Context, t NewTopic) (Topic, error) {
 	res, err := c.topics.Create(ctx, &pb.TopicServiceCreateRequest{
-		Store: c.store, Name: t.Name, Partitions: t.Partitions, Config: t.Config, ValidateOnly: t.ValidateOnly,
+		Store: c.store, Name: t.Name, Partitions: t.Partitions, Config: t.Config, ValidateOnly: t.ValidateOnly, Leaders: t.Leaders,
 	})
 	if err != nil {
 		return Topic{}, err
@@ -181,6 +182,29 @@ func (c *Client) TruncateTopic(ctx context.Context, topic string, before Positio
 	all := make([]Truncation, len(res.Starts))
 	for i, s := range res.Starts {
 		all[i] = Truncation{s.Partition, s.OldStart, s.Start}
+	}
+	return all, nil
+}
+
+// Led is a partition that was given to another leader. Both are node ids.
+type Led struct {
+	Partition int32  `json:"partition"`
+	OldLeader string `json:"old_leader"`
+	Leader    string `json:"leader"`
+}
+
+// LeadTopic gives the given partitions (none: all) to another leader, a member named by
+// its node id or how that begins. Kinds NotFound, Conflict (transactions are open, or
+// several members are meant), Invalid (it may not write), Unavailable (the leader, or
+// who is to lead, cannot be reached).
+func (c *Client) LeadTopic(ctx context.Context, topic, to string, partitions ...int32) ([]Led, error) {
+	res, err := c.topics.Lead(ctx, &pb.TopicServiceLeadRequest{Store: c.store, Topic: topic, Partitions: partitions, To: to})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Led, len(res.Led))
+	for i, l := range res.Led {
+		all[i] = Led{l.Partition, l.OldLeader, l.Leader}
 	}
 	return all, nil
 }

@@ -17,7 +17,7 @@ import (
 
 func newTopic(a *app) *cobra.Command {
 	return family("topic", "Create, list and change topics",
-		newTopicCreate(a), newTopicList(a), newTopicDescribe(a), newTopicAlter(a), newTopicDelete(a), newTopicTruncate(a))
+		newTopicCreate(a), newTopicList(a), newTopicDescribe(a), newTopicAlter(a), newTopicDelete(a), newTopicTruncate(a), newTopicLead(a))
 }
 
 // topicRow is a topic as JSON.
@@ -91,6 +91,7 @@ func newTopicCreate(a *app) *cobra.Command {
 	}
 	cmd.Flags().Int32VarP(&t.Partitions, "partitions", "p", 0, "number of partitions (default: the node's kafka.default_partitions)")
 	cmd.Flags().StringArrayVarP(&config, "config", "c", nil, "KEY=VALUE, as Kafka names them; repeatable")
+	cmd.Flags().StringSliceVar(&t.Leaders, "leaders", nil, "members that lead the partitions in turn, by their keys or how these begin (default: this node)")
 	cmd.Flags().BoolVar(&ifMissing, "if-not-exists", false, "succeed when the topic is there already")
 	cmd.Flags().BoolVar(&t.ValidateOnly, "dry-run", false, "check only")
 	a.outputFlag(cmd)

@@ -251,7 +251,7 @@ func (s *Store) reopen(t *topic, n int32) error {
 	changed.parts = slices.Clone(t.parts)
 	changed.parts[n] = p
 	s.replace(&changed, 0)
-	s.cfg.Logger.Info("a partition has another leader", "partition", p.ID(), "leader", p.Leader().Short(), "here", p.Leads())
+	s.cfg.Logger.Info("a partition has another leader", "partition", p.ID().String(), "leader", p.Leader().Short(), "here", p.Leads())
 	return nil
 }
 
@@ -278,13 +278,14 @@ func (s *Store) Lead(ctx context.Context, tp lattice.TopicPartition, to lattice.
 	case leader == to && p == nil:
 		return nil
 	}
-	e := s.elsewhere.Load()
-	switch {
-	case p != nil && to != s.info.Node && (e == nil || !(*e).Reaches(to)):
-		return fmt.Errorf("%s is to lead: %w", to.Short(), ErrAway)
-	case p != nil:
+	if p != nil {
+		if err := s.MayLead(to); err != nil {
+			return err
+		}
 		return s.give(ctx, tp, to)
-	case e == nil:
+	}
+	e := s.elsewhere.Load()
+	if e == nil {
 		return ErrNotLeader
 	}
 	done := make(chan error, 1)
@@ -297,11 +298,19 @@ func (s *Store) Lead(ctx context.Context, tp lattice.TopicPartition, to lattice.
 	}
 }
 
+// MayLead says why a node cannot lead now: ErrNoWriter, ErrAway (it is not connected).
+func (s *Store) MayLead(n lattice.NodeID) error {
+	if m, ok := s.state.Member(n); !ok || m.Role < roster.Writer {
+		return fmt.Errorf("%s: %w", n.Short(), ErrNoWriter)
+	}
+	if e := s.elsewhere.Load(); n != s.info.Node && (e == nil || !(*e).Reaches(n)) {
+		return fmt.Errorf("%s is to lead: %w", n.Short(), ErrAway)
+	}
+	return nil
+}
+
 // give gives a partition that is led here to another.
 func (s *Store) give(ctx context.Context, tp lattice.TopicPartition, to lattice.NodeID) error {
-	if m, ok := s.state.Member(to); !ok || m.Role < roster.Writer {
-		return fmt.Errorf("%s: %w", to.Short(), ErrNoWriter)
-	}
 	if to == s.info.Node {
 		return nil
 	}
@@ -334,8 +343,8 @@ func (s *Store) LeadLed(ctx context.Context, from lattice.NodeID, tp lattice.Top
 	if _, err := s.led(from, tp); err != nil {
 		return err
 	}
-	if e := s.elsewhere.Load(); to != from && (e == nil || !(*e).Reaches(to)) && to != s.info.Node {
-		return fmt.Errorf("%s is to lead: %w", to.Short(), ErrAway)
+	if err := s.MayLead(to); err != nil {
+		return err
 	}
 	return s.give(ctx, tp, to)
 }

@@ -215,16 +215,22 @@ func (a peerService) Remove(ctx context.Context, r *pb.PeerServiceRemoveRequest)
 	if err != nil {
 		return nil, err
 	}
-	m, err := choose("member", r.Node, s.Members(), func(m store.Member) string { return m.Node.String() },
-		"lattice peer members shows those there are")
+	node, err := memberNamed(s, r.Node)
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.Remove(ctx, m.Node)
+	done, err := s.Remove(ctx, node)
 	if err != nil {
 		return nil, err
 	}
 	return &pb.PeerServiceRemoveResponse{Node: done.Node.String(), Role: done.Was.String(), Entries: int64(done.Entries)}, nil
+}
+
+// memberNamed finds a member by how its node id begins.
+func memberNamed(s *store.Store, begin string) (lattice.NodeID, error) {
+	m, err := choose("member", begin, s.Members(), func(m store.Member) string { return m.Node.String() },
+		"lattice peer members shows those there are")
+	return m.Node, err
 }
 
 // choose finds the one thing whose id begins so. Kinds Invalid, NotFound.

@@ -35,12 +35,19 @@ func (a topicService) Create(ctx context.Context, r *pb.TopicServiceCreateReques
 	if r.Partitions < 0 {
 		return nil, lattice.E(lattice.Invalid, fmt.Errorf("create topic %q: %d partitions", r.Name, r.Partitions))
 	}
+	leaders, err := leadersOf(s, r.Leaders)
+	if err != nil {
+		return nil, fmt.Errorf("create topic %q: %w", r.Name, err)
+	}
 	t, err := s.CreateTopic(ctx, store.NewTopic{Name: r.Name, Partitions: r.Partitions, Config: r.Config, ValidateOnly: r.ValidateOnly})
 	if err != nil {
 		return nil, fmt.Errorf("create topic %q: %w", r.Name, err)
 	}
 	if r.ValidateOnly {
 		return &pb.TopicServiceCreateResponse{Topic: &pb.Topic{Name: r.Name, Partitions: max(t.Partitions, r.Partitions), Config: r.Config}}, nil
+	}
+	if err := spreadLead(ctx, s, t, leaders); err != nil {
+		return nil, fmt.Errorf("create topic %q: %w", r.Name, err)
 	}
 	return &pb.TopicServiceCreateResponse{Topic: topicMessage(s, t)}, nil
 }

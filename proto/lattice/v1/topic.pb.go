@@ -575,9 +575,12 @@ type TopicServiceCreateRequest struct {
 	Store string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
 	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// 0: the store's default.
-	Partitions    int32             `protobuf:"varint,3,opt,name=partitions,proto3" json:"partitions,omitempty"`
-	Config        map[string]string `protobuf:"bytes,4,rep,name=config,proto3" json:"config,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	ValidateOnly  bool              `protobuf:"varint,5,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	Partitions   int32             `protobuf:"varint,3,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	Config       map[string]string `protobuf:"bytes,4,rep,name=config,proto3" json:"config,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	ValidateOnly bool              `protobuf:"varint,5,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// Members, by their node ids or how these begin, that lead the partitions in
+	// turn; each must be connected. Empty: this node leads all.
+	Leaders       []string `protobuf:"bytes,6,rep,name=leaders,proto3" json:"leaders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -645,6 +648,13 @@ func (x *TopicServiceCreateRequest) GetValidateOnly() bool {
 		return x.ValidateOnly
 	}
 	return false
+}
+
+func (x *TopicServiceCreateRequest) GetLeaders() []string {
+	if x != nil {
+		return x.Leaders
+	}
+	return nil
 }
 
 type TopicServiceCreateResponse struct {
@@ -1232,6 +1242,120 @@ func (x *TopicServiceTruncateResponse) GetStarts() []*TopicServiceTruncateRespon
 	return nil
 }
 
+type TopicServiceLeadRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Store string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	Topic string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Empty: every partition.
+	Partitions []int32 `protobuf:"varint,3,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
+	// The member that is to lead, by its node id or how that begins. Required.
+	To            string `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopicServiceLeadRequest) Reset() {
+	*x = TopicServiceLeadRequest{}
+	mi := &file_lattice_v1_topic_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicServiceLeadRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicServiceLeadRequest) ProtoMessage() {}
+
+func (x *TopicServiceLeadRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_topic_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicServiceLeadRequest.ProtoReflect.Descriptor instead.
+func (*TopicServiceLeadRequest) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *TopicServiceLeadRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *TopicServiceLeadRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *TopicServiceLeadRequest) GetPartitions() []int32 {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+func (x *TopicServiceLeadRequest) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+type TopicServiceLeadResponse struct {
+	state         protoimpl.MessageState          `protogen:"open.v1"`
+	Led           []*TopicServiceLeadResponse_Led `protobuf:"bytes,1,rep,name=led,proto3" json:"led,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopicServiceLeadResponse) Reset() {
+	*x = TopicServiceLeadResponse{}
+	mi := &file_lattice_v1_topic_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicServiceLeadResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicServiceLeadResponse) ProtoMessage() {}
+
+func (x *TopicServiceLeadResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_topic_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicServiceLeadResponse.ProtoReflect.Descriptor instead.
+func (*TopicServiceLeadResponse) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *TopicServiceLeadResponse) GetLed() []*TopicServiceLeadResponse_Led {
+	if x != nil {
+		return x.Led
+	}
+	return nil
+}
+
 type TopicServiceTruncateResponse_Start struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Partition     int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
@@ -1243,7 +1367,7 @@ type TopicServiceTruncateResponse_Start struct {
 
 func (x *TopicServiceTruncateResponse_Start) Reset() {
 	*x = TopicServiceTruncateResponse_Start{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[20]
+	mi := &file_lattice_v1_topic_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1379,7 @@ func (x *TopicServiceTruncateResponse_Start) String() string {
 func (*TopicServiceTruncateResponse_Start) ProtoMessage() {}
 
 func (x *TopicServiceTruncateResponse_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[20]
+	mi := &file_lattice_v1_topic_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1290,6 +1414,67 @@ func (x *TopicServiceTruncateResponse_Start) GetStart() int64 {
 		return x.Start
 	}
 	return 0
+}
+
+type TopicServiceLeadResponse_Led struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Partition int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The node id of who led.
+	OldLeader     string `protobuf:"bytes,2,opt,name=old_leader,json=oldLeader,proto3" json:"old_leader,omitempty"`
+	Leader        string `protobuf:"bytes,3,opt,name=leader,proto3" json:"leader,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopicServiceLeadResponse_Led) Reset() {
+	*x = TopicServiceLeadResponse_Led{}
+	mi := &file_lattice_v1_topic_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicServiceLeadResponse_Led) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicServiceLeadResponse_Led) ProtoMessage() {}
+
+func (x *TopicServiceLeadResponse_Led) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_topic_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicServiceLeadResponse_Led.ProtoReflect.Descriptor instead.
+func (*TopicServiceLeadResponse_Led) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{18, 0}
+}
+
+func (x *TopicServiceLeadResponse_Led) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *TopicServiceLeadResponse_Led) GetOldLeader() string {
+	if x != nil {
+		return x.OldLeader
+	}
+	return ""
+}
+
+func (x *TopicServiceLeadResponse_Led) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
 }
 
 var File_lattice_v1_topic_proto protoreflect.FileDescriptor
@@ -1346,7 +1531,7 @@ const file_lattice_v1_topic_proto_rawDesc = "" +
 	"\x04type\x18\x05 \x01(\tR\x04type\x12\x1b\n" +
 	"\tread_only\x18\x06 \x01(\bR\breadOnly\x12\x1c\n" +
 	"\tsensitive\x18\a \x01(\bR\tsensitive\x12\x10\n" +
-	"\x03doc\x18\b \x01(\tR\x03doc\"\x90\x02\n" +
+	"\x03doc\x18\b \x01(\tR\x03doc\"\xaa\x02\n" +
 	"\x19TopicServiceCreateRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1e\n" +
@@ -1354,7 +1539,8 @@ const file_lattice_v1_topic_proto_rawDesc = "" +
 	"partitions\x18\x03 \x01(\x05R\n" +
 	"partitions\x12I\n" +
 	"\x06config\x18\x04 \x03(\v21.lattice.v1.TopicServiceCreateRequest.ConfigEntryR\x06config\x12#\n" +
-	"\rvalidate_only\x18\x05 \x01(\bR\fvalidateOnly\x1a9\n" +
+	"\rvalidate_only\x18\x05 \x01(\bR\fvalidateOnly\x12\x18\n" +
+	"\aleaders\x18\x06 \x03(\tR\aleaders\x1a9\n" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"E\n" +
@@ -1404,14 +1590,29 @@ const file_lattice_v1_topic_proto_rawDesc = "" +
 	"\x05Start\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x1b\n" +
 	"\told_start\x18\x02 \x01(\x03R\boldStart\x12\x14\n" +
-	"\x05start\x18\x03 \x01(\x03R\x05start2\xb1\x04\n" +
+	"\x05start\x18\x03 \x01(\x03R\x05start\"u\n" +
+	"\x17TopicServiceLeadRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x03 \x03(\x05R\n" +
+	"partitions\x12\x0e\n" +
+	"\x02to\x18\x04 \x01(\tR\x02to\"\xb2\x01\n" +
+	"\x18TopicServiceLeadResponse\x12:\n" +
+	"\x03led\x18\x01 \x03(\v2(.lattice.v1.TopicServiceLeadResponse.LedR\x03led\x1aZ\n" +
+	"\x03Led\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x1d\n" +
+	"\n" +
+	"old_leader\x18\x02 \x01(\tR\toldLeader\x12\x16\n" +
+	"\x06leader\x18\x03 \x01(\tR\x06leader2\x84\x05\n" +
 	"\fTopicService\x12W\n" +
 	"\x06Create\x12%.lattice.v1.TopicServiceCreateRequest\x1a&.lattice.v1.TopicServiceCreateResponse\x12V\n" +
 	"\x04List\x12#.lattice.v1.TopicServiceListRequest\x1a$.lattice.v1.TopicServiceListResponse\"\x03\x90\x02\x01\x12b\n" +
 	"\bDescribe\x12'.lattice.v1.TopicServiceDescribeRequest\x1a(.lattice.v1.TopicServiceDescribeResponse\"\x03\x90\x02\x01\x12T\n" +
 	"\x05Alter\x12$.lattice.v1.TopicServiceAlterRequest\x1a%.lattice.v1.TopicServiceAlterResponse\x12W\n" +
 	"\x06Delete\x12%.lattice.v1.TopicServiceDeleteRequest\x1a&.lattice.v1.TopicServiceDeleteResponse\x12]\n" +
-	"\bTruncate\x12'.lattice.v1.TopicServiceTruncateRequest\x1a(.lattice.v1.TopicServiceTruncateResponseB;Z9github.com/lattice-log/lattice/proto/lattice/v1;latticev1b\x06proto3"
+	"\bTruncate\x12'.lattice.v1.TopicServiceTruncateRequest\x1a(.lattice.v1.TopicServiceTruncateResponse\x12Q\n" +
+	"\x04Lead\x12#.lattice.v1.TopicServiceLeadRequest\x1a$.lattice.v1.TopicServiceLeadResponseB;Z9github.com/lattice-log/lattice/proto/lattice/v1;latticev1b\x06proto3"
 
 var (
 	file_lattice_v1_topic_proto_rawDescOnce sync.Once
@@ -1425,7 +1626,7 @@ func file_lattice_v1_topic_proto_rawDescGZIP() []byte {
 	return file_lattice_v1_topic_proto_rawDescData
 }
 
-var file_lattice_v1_topic_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_lattice_v1_topic_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_lattice_v1_topic_proto_goTypes = []any{
 	(*Position)(nil),                           // 0: lattice.v1.Position
 	(*Topic)(nil),                              // 1: lattice.v1.Topic
@@ -1444,45 +1645,51 @@ var file_lattice_v1_topic_proto_goTypes = []any{
 	(*TopicServiceDeleteResponse)(nil),         // 14: lattice.v1.TopicServiceDeleteResponse
 	(*TopicServiceTruncateRequest)(nil),        // 15: lattice.v1.TopicServiceTruncateRequest
 	(*TopicServiceTruncateResponse)(nil),       // 16: lattice.v1.TopicServiceTruncateResponse
-	nil,                                        // 17: lattice.v1.Topic.ConfigEntry
-	nil,                                        // 18: lattice.v1.TopicServiceCreateRequest.ConfigEntry
-	nil,                                        // 19: lattice.v1.TopicServiceAlterRequest.SetEntry
-	(*TopicServiceTruncateResponse_Start)(nil), // 20: lattice.v1.TopicServiceTruncateResponse.Start
-	(*timestamppb.Timestamp)(nil),              // 21: google.protobuf.Timestamp
+	(*TopicServiceLeadRequest)(nil),            // 17: lattice.v1.TopicServiceLeadRequest
+	(*TopicServiceLeadResponse)(nil),           // 18: lattice.v1.TopicServiceLeadResponse
+	nil,                                        // 19: lattice.v1.Topic.ConfigEntry
+	nil,                                        // 20: lattice.v1.TopicServiceCreateRequest.ConfigEntry
+	nil,                                        // 21: lattice.v1.TopicServiceAlterRequest.SetEntry
+	(*TopicServiceTruncateResponse_Start)(nil), // 22: lattice.v1.TopicServiceTruncateResponse.Start
+	(*TopicServiceLeadResponse_Led)(nil),       // 23: lattice.v1.TopicServiceLeadResponse.Led
+	(*timestamppb.Timestamp)(nil),              // 24: google.protobuf.Timestamp
 }
 var file_lattice_v1_topic_proto_depIdxs = []int32{
-	21, // 0: lattice.v1.Position.time:type_name -> google.protobuf.Timestamp
-	21, // 1: lattice.v1.Topic.created:type_name -> google.protobuf.Timestamp
-	17, // 2: lattice.v1.Topic.config:type_name -> lattice.v1.Topic.ConfigEntry
+	24, // 0: lattice.v1.Position.time:type_name -> google.protobuf.Timestamp
+	24, // 1: lattice.v1.Topic.created:type_name -> google.protobuf.Timestamp
+	19, // 2: lattice.v1.Topic.config:type_name -> lattice.v1.Topic.ConfigEntry
 	3,  // 3: lattice.v1.Partition.damaged:type_name -> lattice.v1.OffsetRange
-	18, // 4: lattice.v1.TopicServiceCreateRequest.config:type_name -> lattice.v1.TopicServiceCreateRequest.ConfigEntry
+	20, // 4: lattice.v1.TopicServiceCreateRequest.config:type_name -> lattice.v1.TopicServiceCreateRequest.ConfigEntry
 	1,  // 5: lattice.v1.TopicServiceCreateResponse.topic:type_name -> lattice.v1.Topic
 	1,  // 6: lattice.v1.TopicServiceListResponse.topics:type_name -> lattice.v1.Topic
 	1,  // 7: lattice.v1.TopicServiceDescribeResponse.topic:type_name -> lattice.v1.Topic
 	2,  // 8: lattice.v1.TopicServiceDescribeResponse.partitions:type_name -> lattice.v1.Partition
 	4,  // 9: lattice.v1.TopicServiceDescribeResponse.config:type_name -> lattice.v1.ConfigEntry
-	19, // 10: lattice.v1.TopicServiceAlterRequest.set:type_name -> lattice.v1.TopicServiceAlterRequest.SetEntry
+	21, // 10: lattice.v1.TopicServiceAlterRequest.set:type_name -> lattice.v1.TopicServiceAlterRequest.SetEntry
 	1,  // 11: lattice.v1.TopicServiceAlterResponse.topic:type_name -> lattice.v1.Topic
 	1,  // 12: lattice.v1.TopicServiceDeleteResponse.topic:type_name -> lattice.v1.Topic
 	0,  // 13: lattice.v1.TopicServiceTruncateRequest.before:type_name -> lattice.v1.Position
-	20, // 14: lattice.v1.TopicServiceTruncateResponse.starts:type_name -> lattice.v1.TopicServiceTruncateResponse.Start
-	5,  // 15: lattice.v1.TopicService.Create:input_type -> lattice.v1.TopicServiceCreateRequest
-	7,  // 16: lattice.v1.TopicService.List:input_type -> lattice.v1.TopicServiceListRequest
-	9,  // 17: lattice.v1.TopicService.Describe:input_type -> lattice.v1.TopicServiceDescribeRequest
-	11, // 18: lattice.v1.TopicService.Alter:input_type -> lattice.v1.TopicServiceAlterRequest
-	13, // 19: lattice.v1.TopicService.Delete:input_type -> lattice.v1.TopicServiceDeleteRequest
-	15, // 20: lattice.v1.TopicService.Truncate:input_type -> lattice.v1.TopicServiceTruncateRequest
-	6,  // 21: lattice.v1.TopicService.Create:output_type -> lattice.v1.TopicServiceCreateResponse
-	8,  // 22: lattice.v1.TopicService.List:output_type -> lattice.v1.TopicServiceListResponse
-	10, // 23: lattice.v1.TopicService.Describe:output_type -> lattice.v1.TopicServiceDescribeResponse
-	12, // 24: lattice.v1.TopicService.Alter:output_type -> lattice.v1.TopicServiceAlterResponse
-	14, // 25: lattice.v1.TopicService.Delete:output_type -> lattice.v1.TopicServiceDeleteResponse
-	16, // 26: lattice.v1.TopicService.Truncate:output_type -> lattice.v1.TopicServiceTruncateResponse
-	21, // [21:27] is the sub-list for method output_type
-	15, // [15:21] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	22, // 14: lattice.v1.TopicServiceTruncateResponse.starts:type_name -> lattice.v1.TopicServiceTruncateResponse.Start
+	23, // 15: lattice.v1.TopicServiceLeadResponse.led:type_name -> lattice.v1.TopicServiceLeadResponse.Led
+	5,  // 16: lattice.v1.TopicService.Create:input_type -> lattice.v1.TopicServiceCreateRequest
+	7,  // 17: lattice.v1.TopicService.List:input_type -> lattice.v1.TopicServiceListRequest
+	9,  // 18: lattice.v1.TopicService.Describe:input_type -> lattice.v1.TopicServiceDescribeRequest
+	11, // 19: lattice.v1.TopicService.Alter:input_type -> lattice.v1.TopicServiceAlterRequest
+	13, // 20: lattice.v1.TopicService.Delete:input_type -> lattice.v1.TopicServiceDeleteRequest
+	15, // 21: lattice.v1.TopicService.Truncate:input_type -> lattice.v1.TopicServiceTruncateRequest
+	17, // 22: lattice.v1.TopicService.Lead:input_type -> lattice.v1.TopicServiceLeadRequest
+	6,  // 23: lattice.v1.TopicService.Create:output_type -> lattice.v1.TopicServiceCreateResponse
+	8,  // 24: lattice.v1.TopicService.List:output_type -> lattice.v1.TopicServiceListResponse
+	10, // 25: lattice.v1.TopicService.Describe:output_type -> lattice.v1.TopicServiceDescribeResponse
+	12, // 26: lattice.v1.TopicService.Alter:output_type -> lattice.v1.TopicServiceAlterResponse
+	14, // 27: lattice.v1.TopicService.Delete:output_type -> lattice.v1.TopicServiceDeleteResponse
+	16, // 28: lattice.v1.TopicService.Truncate:output_type -> lattice.v1.TopicServiceTruncateResponse
+	18, // 29: lattice.v1.TopicService.Lead:output_type -> lattice.v1.TopicServiceLeadResponse
+	23, // [23:30] is the sub-list for method output_type
+	16, // [16:23] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_lattice_v1_topic_proto_init() }
@@ -1503,7 +1710,7 @@ func file_lattice_v1_topic_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lattice_v1_topic_proto_rawDesc), len(file_lattice_v1_topic_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -45,6 +45,8 @@ const (
 	TopicServiceDeleteProcedure = "/lattice.v1.TopicService/Delete"
 	// TopicServiceTruncateProcedure is the fully-qualified name of the TopicService's Truncate RPC.
 	TopicServiceTruncateProcedure = "/lattice.v1.TopicService/Truncate"
+	// TopicServiceLeadProcedure is the fully-qualified name of the TopicService's Lead RPC.
+	TopicServiceLeadProcedure = "/lattice.v1.TopicService/Lead"
 )
 
 // TopicServiceClient is a client for the lattice.v1.TopicService service.
@@ -63,6 +65,10 @@ type TopicServiceClient interface {
 	// Truncate moves the start of partitions forward. Records before it are
 	// gone; what the log committed to stays provable.
 	Truncate(context.Context, *v1.TopicServiceTruncateRequest) (*v1.TopicServiceTruncateResponse, error)
+	// Lead gives partitions to another leader. Nothing that was acknowledged is
+	// lost. It returns when this node knows the new leader, which begins when it
+	// has all records.
+	Lead(context.Context, *v1.TopicServiceLeadRequest) (*v1.TopicServiceLeadResponse, error)
 }
 
 // NewTopicServiceClient constructs a client for the lattice.v1.TopicService service. By default, it
@@ -114,6 +120,12 @@ func NewTopicServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(topicServiceMethods.ByName("Truncate")),
 			connect.WithClientOptions(opts...),
 		),
+		lead: connect.NewClient[v1.TopicServiceLeadRequest, v1.TopicServiceLeadResponse](
+			httpClient,
+			baseURL+TopicServiceLeadProcedure,
+			connect.WithSchema(topicServiceMethods.ByName("Lead")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -125,6 +137,7 @@ type topicServiceClient struct {
 	alter    *connect.Client[v1.TopicServiceAlterRequest, v1.TopicServiceAlterResponse]
 	delete   *connect.Client[v1.TopicServiceDeleteRequest, v1.TopicServiceDeleteResponse]
 	truncate *connect.Client[v1.TopicServiceTruncateRequest, v1.TopicServiceTruncateResponse]
+	lead     *connect.Client[v1.TopicServiceLeadRequest, v1.TopicServiceLeadResponse]
 }
 
 // Create calls lattice.v1.TopicService.Create.
@@ -181,6 +194,15 @@ func (c *topicServiceClient) Truncate(ctx context.Context, req *v1.TopicServiceT
 	return nil, err
 }
 
+// Lead calls lattice.v1.TopicService.Lead.
+func (c *topicServiceClient) Lead(ctx context.Context, req *v1.TopicServiceLeadRequest) (*v1.TopicServiceLeadResponse, error) {
+	response, err := c.lead.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // TopicServiceHandler is an implementation of the lattice.v1.TopicService service.
 type TopicServiceHandler interface {
 	// Create makes a topic; it is durable when the call returns.
@@ -197,6 +219,10 @@ type TopicServiceHandler interface {
 	// Truncate moves the start of partitions forward. Records before it are
 	// gone; what the log committed to stays provable.
 	Truncate(context.Context, *v1.TopicServiceTruncateRequest) (*v1.TopicServiceTruncateResponse, error)
+	// Lead gives partitions to another leader. Nothing that was acknowledged is
+	// lost. It returns when this node knows the new leader, which begins when it
+	// has all records.
+	Lead(context.Context, *v1.TopicServiceLeadRequest) (*v1.TopicServiceLeadResponse, error)
 }
 
 // NewTopicServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -244,6 +270,12 @@ func NewTopicServiceHandler(svc TopicServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(topicServiceMethods.ByName("Truncate")),
 		connect.WithHandlerOptions(opts...),
 	)
+	topicServiceLeadHandler := connect.NewUnaryHandlerSimple(
+		TopicServiceLeadProcedure,
+		svc.Lead,
+		connect.WithSchema(topicServiceMethods.ByName("Lead")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/lattice.v1.TopicService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case TopicServiceCreateProcedure:
@@ -258,6 +290,8 @@ func NewTopicServiceHandler(svc TopicServiceHandler, opts ...connect.HandlerOpti
 			topicServiceDeleteHandler.ServeHTTP(w, r)
 		case TopicServiceTruncateProcedure:
 			topicServiceTruncateHandler.ServeHTTP(w, r)
+		case TopicServiceLeadProcedure:
+			topicServiceLeadHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -289,4 +323,8 @@ func (UnimplementedTopicServiceHandler) Delete(context.Context, *v1.TopicService
 
 func (UnimplementedTopicServiceHandler) Truncate(context.Context, *v1.TopicServiceTruncateRequest) (*v1.TopicServiceTruncateResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.TopicService.Truncate is not implemented"))
+}
+
+func (UnimplementedTopicServiceHandler) Lead(context.Context, *v1.TopicServiceLeadRequest) (*v1.TopicServiceLeadResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.TopicService.Lead is not implemented"))
 }

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/client"
+	"github.com/lattice-log/lattice/internal/cli"
+)
+
+func newTopicLead(a *app) *cobra.Command {
+	var to string
+	var all bool
+	var partitions []int32
+	cmd := &cobra.Command{
+		Use:   "lead TOPIC --to NODE (--partition N | --all)",
+		Short: "Give partitions to another leader",
+		Long: `Give partitions of a topic to another member, which takes what is written from then on. It can be asked
+for at any node; the leader and who is to lead must be connected. What is acknowledged stays, and
+producers and consumers go on: for a moment they are told to try again.`,
+		Example: `  lattice topic lead orders --partition 3 --to 8c2f
+  lattice topic lead orders --all --to 8c2f`,
+		Args: exactly("TOPIC"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case to == "":
+				return cli.Usagef("needs --to NODE")
+			case all == (len(partitions) > 0):
+				return cli.Usagef("needs --partition N or --all")
+			}
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			led, err := c.LeadTopic(cmd.Context(), args[0], to, partitions...)
+			var e *client.Error
+			switch {
+			case err == nil:
+			case lattice.KindOf(err) == lattice.Unavailable:
+				return cli.Hint(err, "lattice peer list says who is reachable")
+			case errors.As(err, &e) && e.Hint != "": // of a member
+				return err
+			default:
+				return a.noTopic(cmd, c, args[0], err)
+			}
+			return a.print(map[string]any{"topic": args[0], "partitions": led}, func() error {
+				t := cli.NewTable(">PARTITION", "OLD LEADER", "LEADER")
+				for _, l := range led {
+					t.Row(l.Partition, cli.Short(l.OldLeader), cli.Short(l.Leader))
+				}
+				_, err := t.WriteTo(a.stdout)
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", "", "the member that is to lead, by its key or how that begins")
+	cmd.Flags().BoolVar(&all, "all", false, "all partitions")
+	cmd.Flags().Int32SliceVarP(&partitions, "partition", "p", nil, "these partitions")
+	a.outputFlag(cmd)
+	a.completeFirst(cmd, topicNames)
+	a.clientFlags(cmd)
+	return cmd
+}
