@@ -37,6 +37,9 @@ func TestFaults(t *testing.T) {
 		{"instances come and go", instances},
 		{"no cooperation", twoOwners},
 		{"not for us", notForUs},
+		{"a rebalance in a batch", rebalanceInBatch},
+		{"bad input", badInput},
+		{"many dead letters", manyLetters},
 	}
 	for _, db := range []string{"sqlite", "postgres"} {
 		t.Run(db, func(t *testing.T) {
