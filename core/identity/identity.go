@@ -59,11 +59,12 @@ const (
 	DomainSnapshot   Domain = "lattice/snapshot/v1\x00"
 	DomainInvite     Domain = "lattice/invite/v1\x00"
 	DomainRotate     Domain = "lattice/rotate/v1\x00"
+	DomainPromise    Domain = "lattice/promise/v1\x00"
 )
 
 // Domains returns every signing domain, for tests that check the set.
 func Domains() []Domain {
-	return []Domain{DomainEntry, DomainGrant, DomainCompaction, DomainSnapshot, DomainInvite, DomainRotate}
+	return []Domain{DomainEntry, DomainGrant, DomainCompaction, DomainSnapshot, DomainInvite, DomainRotate, DomainPromise}
 }
 
 // SignatureSize is the length of a signature in bytes.
