@@ -1,6 +1,7 @@
 package partition_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -251,4 +252,46 @@ func (r *replica) cut() {
 	r.fs = fs
 	r.clock.Advance(time.Minute)
 	r.open()
+}
+
+// TestHandoffOfSeveral: where several acknowledge, what they did stays, and the new leader
+// counts for readers once they follow it.
+func TestHandoffOfSeveral(t *testing.T) {
+	a, b, c := trio(t, newClock())
+	a.produce("one")
+	a.signed(1)
+	b.pull(a, 1<<20)
+	a.tell(b)
+	a.produce("two") // that nobody else has
+	committed(t, 1, a)
+	give(t, a, b)
+	if n := b.Bounds().Committed; n < 1 || n > 2 {
+		t.Fatalf("the new leader shows records up to %d", n)
+	}
+	b.replicas(2, ann, bob, cid) // the topic's configuration, which is the same on each node
+	b.produce("three")
+	b.signed(3)
+	c.hear(b)
+	c.reopen()
+	for _, r := range []*replica{a, c} {
+		r.pull(b, 1<<20)
+		b.tell(r)
+		r.tell(b)
+	}
+	committed(t, 3, b)
+	done := b.putAll(b.batch("four"), time.Minute)
+	b.signed(4)
+	for _, r := range []*replica{a, c} {
+		r.pull(b, 1<<20)
+		b.tell(r)
+	}
+	if err := answer(t, done); err != nil {
+		t.Fatal(err)
+	}
+	committed(t, 4, b)
+	b.restart()
+	committed(t, 4, b)
+	if got := b.all(); !bytes.Contains(got, []byte("two")) || !bytes.Contains(got, []byte("four")) {
+		t.Fatal("a record is missing")
+	}
 }
