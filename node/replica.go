@@ -29,7 +29,16 @@ type replica struct {
 	redeem  func(context.Context, roster.Claim) ([]byte, error)
 }
 
-var _ p2p.Acknowledged = (*replica)(nil)
+var (
+	_ p2p.Acknowledged = (*replica)(nil)
+	_ p2p.Farewells    = (*replica)(nil)
+)
+
+// Notice implements p2p.Farewells.
+func (r *replica) Notice(of lattice.NodeID) ([]byte, error) { return r.db.Notice(of) }
+
+// Dismiss implements p2p.Farewells.
+func (r *replica) Dismiss(notice []byte) error { return r.db.Dismiss(notice) }
 
 // newReplica has a store of this node take part in a mesh. Snapshots of peers are
 // gathered in a directory of their own, which several stores may share.

@@ -93,6 +93,13 @@ func (o *operations) enrols() bool {
 	return len(o.members)+len(o.removes)+len(o.invites)+len(o.revokes)+len(o.claims)+o.lasting.Len() > 0
 }
 
+// entry is what an entry says about the roster.
+func (o *operations) entry(at sigchain.Ref) roster.Entry {
+	e := o.lasting
+	e.At, e.Needs, e.Members, e.Removes, e.Invites, e.Revokes, e.Claims = at, o.needs, o.members, o.removes, o.invites, o.revokes, o.claims
+	return e
+}
+
 // parseLasting reads an operation about a member that is there already, or was.
 func (o *operations) parseLasting(s sigchain.Signed, op sigchain.Op) (needs roster.Role, err error) {
 	l := &o.lasting
@@ -130,9 +137,7 @@ func (m *Machine) judge(c *chain, s sigchain.Signed, o *operations) Folded {
 		err = m.unseen(c, s, o.state)
 	}
 	if err == nil && o.enrols() {
-		e := o.lasting
-		e.At, e.Needs, e.Members, e.Removes, e.Invites, e.Revokes, e.Claims = at, o.needs, o.members, o.removes, o.invites, o.revokes, o.claims
-		m.enrol(e)
+		m.enrol(o.entry(at))
 	}
 	switch {
 	case s.Seq >= c.limit:

@@ -161,6 +161,9 @@ func (db *DB) meet() {
 			}
 		}
 	}
+	if n := db.notice; n != nil && p.gone == nil && db.machine.Tip(writerOf(n.At)).Seq < n.At.Seq {
+		p.gone = ErrRemovedBy(n.At.Author) // until the entry itself is here
+	}
 	db.people.Store(p)
 	db.met = false
 	db.followers.roster.Store(true)

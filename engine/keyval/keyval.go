@@ -211,6 +211,7 @@ type DB struct {
 	lanes     [16]sync.Mutex
 	followers followers
 	people    atomic.Pointer[people]
+	notice    *fold.Notice // that this node was removed, as another has shown; guarded by mu
 	snapshots sync.Mutex // held by who takes, drops, prunes to or imports a snapshot; taken first
 
 	jobMu     sync.Mutex

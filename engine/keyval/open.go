@@ -135,6 +135,9 @@ func (db *DB) openState() error {
 		return err
 	}
 	db.watchClock()
+	if err := db.openNotice(); err != nil {
+		return err
+	}
 	db.meet()
 	return db.find()
 }

@@ -107,11 +107,23 @@ func (s *Store) Route(id lattice.TopicID, n int32) (*partition.Partition, lattic
 	return nil, t.from.leader, ErrNotOpen
 }
 
+// Gone says that this node was removed from the store, so that nothing which its clients
+// append would count: nil, or an error that wraps ErrMayNotWrite. It never waits.
+func (s *Store) Gone() error {
+	if err := s.state.Gone(); err != nil {
+		return fmt.Errorf("%w: %w", ErrMayNotWrite, err)
+	}
+	return nil
+}
+
 // Append appends where the partition is led. wait bounds how long another leader's
 // answer may take. Errors besides those of partition.Append: ErrNoTopic, ErrNotOpen,
 // ErrNotLeader (no other leader can be asked on this node), and those of Elsewhere.
 func (s *Store) Append(id lattice.TopicID, n int32, acks int8, wait time.Duration, a partition.Append) {
 	p, leader, err := s.Route(id, n)
+	if err == nil {
+		err = s.Gone()
+	}
 	switch {
 	case err != nil:
 		a.Done(partition.Result{Base: -1, AppendTime: -1, Start: -1}, err)

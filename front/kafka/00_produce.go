@@ -149,6 +149,8 @@ func (op *produceOp) start(t *produceTopic, parts []*producePart) {
 	switch {
 	case op.acks < -1 || op.acks > 1:
 		topicErr = kerr.InvalidRequiredAcks
+	case s.store.Gone() != nil:
+		topicErr = s.store.Gone()
 	case op.r.version < 13:
 		var ok bool
 		if t.id, ok = s.store.TopicIDOf(view(t.name)); !ok {

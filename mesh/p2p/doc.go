@@ -15,7 +15,7 @@
 //
 // A node's libp2p identity is its Ed25519 key, so the handshake (TLS 1.3 or Noise)
 // proves the NodeID. Whoever is a member of no store here is a stranger. A stranger
-// may ask to join, and nothing else: other streams are reset, whichever stores are
+// may ask to join, or whether it was removed, and nothing else: other streams are reset, whichever stores are
 // here; it is disconnected after Limits.StrangerTime, and there are Limits.Strangers
 // at a time, a few of each address. A member gets the stores that it is a member of;
 // a store that is not here and one that it is no member of are answered alike, by a
@@ -80,6 +80,15 @@
 //	 0 "LQ" | version u8 = 1 | 0 u8 | store 32
 //	answer, at most 256 KiB:
 //	 0 "LQ" | version u8 = 1 | 0 u8 | u16 n <= 512, n x: node 32, u8 n <= 4, n x: length u8, bytes
+//
+// # Who was removed: /lattice/removed/1
+//
+// A node whose sessions end before they begin asks why. Who was a member and was removed
+// is shown the proof; anybody else, and who asks of another store, hears nothing.
+//
+//	request, 36 bytes:
+//	 0 "LO" | version u8 = 1 | 0 u8 | store 32
+//	answer: the notice, at most 1 MiB, as core/fold draws it, to the end of the stream
 //
 // # What clients want elsewhere: /lattice/forward/1
 //

@@ -217,7 +217,11 @@ func (m *Mesh) connected(ctx context.Context, n lattice.NodeID, x *contact, stor
 			l.asked = now
 			m.run(func() { _ = m.askWhere(ctx, c, x.id) }) // asked again later
 		}
-		m.tie(n, x, l, now, &c.current, func() error { return m.meet(ctx, c, n, x.id) })
+		m.tie(n, x, l, now, &c.current, func() error {
+			err := m.meet(ctx, c, n, x.id)
+			m.askFarewell(ctx, c, n, x.id)
+			return err
+		})
 		if b := c.batches; b != nil {
 			m.tie(n, x, x.link(linkID{c.id, true}), now, &b.current, func() error { return m.meetForBatches(ctx, b, n, x.id) })
 		}
@@ -341,7 +345,7 @@ func (m *Mesh) check(ctx context.Context, x *contact) {
 	switch {
 	case err == nil:
 		x.trip, x.mute = trip, 0
-	case errors.As(err, &says): // it lives, and does not care for pings
+	case errors.As(err, &says), errors.Is(err, network.ErrReset): // it lives, and does not care for pings, or for ours
 		x.mute = 0
 	default:
 		x.mute++

@@ -117,6 +117,7 @@ func TestStrangersLearnNothing(t *testing.T) {
 			protocolSnapshot:  snapshotRequest{store: store}.encode(),
 			protocolPing:      make([]byte, 32),
 			protocolHearsay:   encodeHearsayRequest(store),
+			protocolFarewell:  encodeFarewellRequest(store),
 			protocolJoin:      claim(store),
 			forward.Protocol:  forward.Opening(store),
 		} {

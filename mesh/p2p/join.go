@@ -24,6 +24,7 @@ const (
 	protocolJoin      = "/lattice/join/1"
 	protocolSnapshot  = "/lattice/snapshot/1"
 	protocolHearsay   = "/lattice/where/1"
+	protocolFarewell  = "/lattice/removed/1"
 
 	wireVersion     = 1
 	joinRequestSize = 4 + 32 + 32 + 32 + 32 + identity.SignatureSize

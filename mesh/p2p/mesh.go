@@ -21,21 +21,22 @@ import (
 // Mesh is one node's part in keeping stores the same on many nodes. All methods may
 // be called from anywhere.
 type Mesh struct {
-	c        Config
-	node     lattice.NodeID
-	host     host.Host
-	gate     *gate
-	book     *book
-	replicas reconcile.Config // Config.Replicas
-	began    time.Time
-	buffers  buffers
-	large    chan struct{} // Limits.Large
-	joins    *joins
-	sending  chan struct{} // Limits.Snapshots
-	asking   pipes         // where this node has others do what its clients want
-	leading  leading       // and where it does that for others
-	wake     chan struct{} // one place: the finder has something to look at
-	begun    chan struct{} // closed by Run or Close
+	c         Config
+	node      lattice.NodeID
+	host      host.Host
+	gate      *gate
+	book      *book
+	replicas  reconcile.Config // Config.Replicas
+	began     time.Time
+	buffers   buffers
+	large     chan struct{} // Limits.Large
+	joins     *joins
+	sending   chan struct{} // Limits.Snapshots
+	farewells chan struct{} // who is shown its removal now
+	asking    pipes         // where this node has others do what its clients want
+	leading   leading       // and where it does that for others
+	wake      chan struct{} // one place: the finder has something to look at
+	begun     chan struct{} // closed by Run or Close
 
 	mu       sync.Mutex
 	state    phase
@@ -77,7 +78,7 @@ func New(c Config) (*Mesh, error) {
 	}
 	m := &Mesh{
 		c: c, node: c.Key.Author(), book: b, replicas: c.Replicas, began: time.Now(),
-		large: make(chan struct{}, c.Limits.Large), joins: newJoins(c.Limits.Joins), sending: make(chan struct{}, c.Limits.Snapshots),
+		large: make(chan struct{}, c.Limits.Large), joins: newJoins(c.Limits.Joins), sending: make(chan struct{}, c.Limits.Snapshots), farewells: make(chan struct{}, farewellsAtOnce),
 		wake: make(chan struct{}, 1), begun: make(chan struct{}), stores: map[lattice.StoreID]*carried{}, contacts: map[lattice.NodeID]*contact{},
 	}
 	m.gate = newGate(c.Limits, m.known)
@@ -263,6 +264,7 @@ func (m *Mesh) handle() {
 	m.host.SetStreamHandler(protocolHearsay, m.handler(true, m.askedWhere))
 	m.host.SetStreamHandler(forward.Protocol, m.handler(true, m.askedForward))
 	m.host.SetStreamHandler(protocolPing, m.handler(true, m.pinged))
+	m.host.SetStreamHandler(protocolFarewell, m.handler(false, m.askedFarewell))
 	m.host.SetStreamHandler(protocolJoin, m.handler(false, m.askedJoin))
 }
 

@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -139,6 +140,7 @@ type shown struct {
 	status StoreStatus
 	open   map[lattice.NodeID]bool
 	sums   map[lattice.NodeID]*sums
+	lies   uint64 // removals of this node that peers did not prove
 }
 
 // sums are of sessions that have ended.
@@ -180,6 +182,13 @@ func (c *carrier) show() {
 func (x *shown) show(s StoreStatus, all []PeerStatus) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.lies > 0 {
+		s.Refused = maps.Clone(s.Refused)
+		if s.Refused == nil {
+			s.Refused = map[reconcile.Reason]uint64{}
+		}
+		s.Refused[reconcile.Unproven] += x.lies
+	}
 	x.status = s
 	x.open = make(map[lattice.NodeID]bool, len(all))
 	for _, p := range all {
@@ -232,6 +241,13 @@ func (x *shown) ended(n lattice.NodeID, why string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.sum(n).why = why
+}
+
+// unproven counts what a peer said and did not prove.
+func (x *shown) unproven() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.lies++
 }
 
 // failed says why the store takes no part.

@@ -80,6 +80,16 @@ type Store interface {
 	Redeem(ctx context.Context, claim roster.Claim) (genesis []byte, err error)
 }
 
+// Farewells is a Store that tells members of their removal.
+type Farewells interface {
+	// Notice returns the proof that a node was removed, at most MaxNotice bytes: for who
+	// was a member, and is none. Otherwise an error.
+	Notice(of lattice.NodeID) ([]byte, error)
+	// Dismiss takes such a proof about this node, from a peer that may be lying. An
+	// error: it proves nothing.
+	Dismiss(notice []byte) error
+}
+
 // Events are what a store tells the mesh. All are set.
 type Events struct {
 	// Appended says that this node wrote entries of its own, which are durable: the

@@ -38,6 +38,7 @@ func TestGolden(t *testing.T) {
 		{"where are others", encodeHearsayRequest(lattice.StoreID(hash(1))), "4c510100" + x("01", 32)},
 		{"there", encodeHearsay([]whereabouts{{lattice.NodeID(hash(2)), []string{"/a"}}, {node: lattice.NodeID(hash(3))}}),
 			"4c510100" + "0002" + x("02", 32) + "01" + "02" + "2f61" + x("03", 32) + "00"},
+		{"was it removed", encodeFarewellRequest(lattice.StoreID(hash(1))), "4c4f0100" + x("01", 32)},
 		{"not now", snapshotAnswer{status: snapshotLater}.encode(), "4c530102" + "0000000000000000"},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {
@@ -54,6 +55,7 @@ func FuzzWire(f *testing.F) {
 	f.Add(snapshotRequest{name: reconcile.Snapshot{Bytes: 9}, offset: 9}.encode())
 	f.Add(snapshotAnswer{bytes: 7}.encode())
 	f.Add(encodeHearsayRequest(lattice.StoreID{1}))
+	f.Add(encodeFarewellRequest(lattice.StoreID{1}))
 	f.Add(encodeHearsay([]whereabouts{{lattice.NodeID{2}, []string{"/a", "/b"}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if r, err := parseJoinRequest(b); err == nil && !bytes.Equal(r.encode(), b) {
@@ -68,6 +70,9 @@ func FuzzWire(f *testing.F) {
 			t.Errorf("request %x encodes to %x", b, r.encode())
 		}
 		if s, err := parseHearsayRequest(b); err == nil && !bytes.Equal(encodeHearsayRequest(s), b) {
+			t.Errorf("request %x is another when encoded", b)
+		}
+		if s, err := parseFarewellRequest(b); err == nil && !bytes.Equal(encodeFarewellRequest(s), b) {
 			t.Errorf("request %x is another when encoded", b)
 		}
 		if all, err := parseHearsay(b); err == nil && !bytes.Equal(encodeHearsay(all), b) {
