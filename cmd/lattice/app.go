@@ -13,7 +13,7 @@ import (
 // newApp is the family of commands on event-sourced applications.
 func newApp(a *app) *cobra.Command {
 	return family("app", "Check and run event-sourced applications",
-		newAppCheck(a), newAppRun(a), newAppRuntime(a), newAppProjector(a), newAppGateway(a), newAppDLQ(a), newAppRebuild(a), newAppLag(a))
+		newAppCheck(a), newAppRun(a), newAppRuntime(a), newAppProjector(a), newAppGateway(a), newAppBrowser(a), newAppDLQ(a), newAppRebuild(a), newAppLag(a))
 }
 
 // loadApp reads an application that must be without mistakes.

@@ -16,6 +16,7 @@ import (
 	"github.com/lattice-log/lattice/internal/cli"
 	"github.com/lattice-log/lattice/node"
 	"github.com/lattice-log/lattice/node/settings"
+	"github.com/lattice-log/lattice/pipeline/browser"
 	"github.com/lattice-log/lattice/pipeline/projector"
 	"github.com/lattice-log/lattice/pipeline/publisher"
 	"github.com/lattice-log/lattice/pipeline/spec"
@@ -167,6 +168,7 @@ type running struct {
 	runtime   *runtimeRole
 	projector *projectorRole
 	gateway   *gatewayRole
+	browser   *browser.Browser
 }
 
 // reasons says why the application is not ready.
@@ -278,6 +280,9 @@ func (r *running) open(ctx context.Context) (err error) {
 		r.projector.close()
 		return errors.Join(err, r.runtime.db.Close())
 	}
+	r.browser, err = browser.New(browser.Options{
+		App: r.app, Forks: f.runtime.forks, Ledger: r.runtime.ledger, Store: r.projector.store, Republish: r.runtime.pub.Republish, Logger: r.log,
+	})
 	for _, c := range append(r.runtime.collectors, r.projector.p.Collector(), r.projector.out.Collector(), r.gateway.g.Collector()) {
 		err = errors.Join(err, r.metrics.Register(c))
 	}
@@ -290,10 +295,11 @@ func (r *running) handler() http.Handler {
 	takes := r.runtime.service.Handler()
 	calls.Handle("POST /v1/intents", takes)
 	calls.Handle("/lattice.app.v1.IntentService/", takes)
+	calls.Handle(browser.Path, r.browser.Handler())
 	r.projector.handle(calls)
 	mux := http.NewServeMux()
 	mux.Handle("/", r.gateway.mux)
-	for _, path := range []string{"/v1/intents", "/lattice.app.v1.IntentService/", "/status", "/resume"} {
+	for _, path := range []string{"/v1/intents", "/lattice.app.v1.IntentService/", browser.Path, "/status", "/resume"} {
 		mux.Handle(path, bearer(r.tokens, calls))
 	}
 	return mux
@@ -316,7 +322,7 @@ func (r *running) announce(ctx context.Context) {
 	ledger, tables := sqldb.Redact(r.f.runtime.ledger), sqldb.Redact(r.f.projector.tables.projections)
 	doc := map[string]any{
 		"app": r.app.Name, "version": r.app.Version, "tenant_schema": r.app.TenantSchema(""), "node": i.Node, "data": r.cfg.Data, "http": i.HTTP,
-		"intents": base + "/v1/intents", "live": ws, "events": base + "/v1/events", "page": base + "/", "status": base + "/status", "metrics": base + "/metrics",
+		"intents": base + "/v1/intents", "live": ws, "events": base + "/v1/events", "page": base + "/", "browser": base + browser.Path, "status": base + "/status", "metrics": base + "/metrics",
 		"kafka": r.f.runtime.kafka.Bootstrap, "redis": i.Redis, "ledger": ledger, "projections": tables, "group": projector.DefaultGroup(r.app),
 	}
 	// Whoever reads this is gone: what serves goes on.
@@ -327,6 +333,7 @@ func (r *running) announce(ctx context.Context) {
 		line("intents", base+"/v1/intents")
 		line("live", ws+" and "+base+"/v1/events")
 		line("page", base+"/")
+		line("browser", base+browser.Path)
 		line("status", base+"/status and "+base+"/metrics")
 		line("kafka", strings.Join(r.f.runtime.kafka.Bootstrap, ","))
 		line("ledger", ledger)

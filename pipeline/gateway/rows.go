@@ -2,9 +2,7 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"strings"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/pipeline/gateway/flow"
@@ -38,11 +36,11 @@ func (r SQLRows) Snapshot(ctx context.Context, s flow.Selector, each func([]flow
 		}
 		c := cut{each: each}
 		err := tx.Query(ctx, func(scan sqldb.Scan) error {
-			row, err := read(p, scan)
+			row, err := projection.ReadRow(p, scan)
 			if err != nil {
 				return err
 			}
-			return c.add(row)
+			return c.add(flow.Row{Key: row.Key, Row: row.Row, Cursor: row.Cursor})
 		}, statement, args...)
 		if err != nil {
 			return err
@@ -61,7 +59,7 @@ func (r SQLRows) Snapshot(ctx context.Context, s flow.Selector, each func([]flow
 
 func (r SQLRows) statement(p *spec.Projection, s flow.Selector) (string, []any, error) {
 	d, cursor := r.DB.Dialect(), sqldb.Quote(projection.CursorColumn(p.Name))
-	statement := "SELECT " + cursor + ", " + strings.Join(projection.Columns(d, p), ", ") + " FROM " + d.Table(s.Tenant, p.Table) + " WHERE " + cursor + " > 0"
+	statement := "SELECT " + projection.Selection(d, p) + " FROM " + d.Table(s.Tenant, p.Table) + " WHERE " + cursor + " > 0"
 	if s.Entity == "" {
 		return statement, nil, nil
 	}
@@ -75,38 +73,4 @@ func (r SQLRows) statement(p *spec.Projection, s flow.Selector) (string, []any, 
 		return "", nil, lattice.E(lattice.Invalid, err)
 	}
 	return statement + " AND " + sqldb.Quote(name) + " = $1", []any{col.Argument(v)}, nil
-}
-
-// read makes a row of what the database answers, as patches write it: columns without
-// a value are not there.
-func read(p *spec.Projection, scan sqldb.Scan) (flow.Row, error) {
-	var row flow.Row
-	values := make([]any, len(p.Columns))
-	dest := make([]any, 0, len(values)+1)
-	dest = append(dest, &row.Cursor)
-	for i := range values {
-		dest = append(dest, &values[i])
-	}
-	if err := scan(dest...); err != nil {
-		return row, err
-	}
-	all := make(map[string]any, len(values))
-	for i, c := range p.Columns {
-		v, err := c.Read(values[i])
-		if err != nil {
-			return row, lattice.E(lattice.Corrupt, err)
-		}
-		if v != nil {
-			all[c.Name] = c.JSONValue(v)
-		}
-	}
-	key := make(map[string]any, len(p.Key))
-	for _, k := range p.Key {
-		key[k] = all[k]
-	}
-	var err error
-	if row.Key, err = json.Marshal(key); err == nil {
-		row.Row, err = json.Marshal(all)
-	}
-	return row, err
 }
