@@ -18,6 +18,7 @@
 # make bench        Lattice beside its peers on this machine, into docs/benchmarks.md (BENCH='-without kafka' and other flags)
 # make bench-redis  keys beside Redis, and the state made again from its logs, into docs/benchmarks.md: 8 minutes (BENCH='-short')
 # make bench-app    applications: projector, intents, latencies, gateway, into docs/benchmarks.md (BENCH='-short')
+# make bench-mesh   two nodes of a mesh: catch-up beside a raw stream and others, bytes and times, into docs/benchmarks.md (BENCH='-short')
 # make bench-short  the same in a few minutes, to check the program; prints only
 # make bench-go     Go benchmarks of the parts
 # make test-clients Redis clients, every Kafka client and Kafka's own tools against a real node; writes docs/protocol/clients.md
@@ -43,7 +44,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TOOLS       := $(CURDIR)/bin/tools
 
-.PHONY: build deps test histories check lint sim sim-breaks race race-node crash test-app soak mesh fuzz rewrite gen bench bench-redis bench-app bench-short bench-go test-clients test-suites test-redis-suite nightly cover clean
+.PHONY: build deps test histories check lint sim sim-breaks race race-node crash test-app soak mesh fuzz rewrite gen bench bench-redis bench-mesh bench-app bench-short bench-go test-clients test-suites test-redis-suite nightly cover clean
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/lattice ./cmd/lattice
@@ -125,6 +126,9 @@ bench-redis: build
 bench-app: build
 	scripts/deps.sh
 	LATTICE_BIN=$(CURDIR)/bin/lattice $(GO) test -count=1 -timeout 0 -v -run Measure ./test/appbench -measure -commit $(COMMIT) $(if $(filter -short,$(BENCH)),,-page $(CURDIR)/docs/benchmarks.md) $(BENCH)
+
+bench-mesh: build
+	scripts/bench.sh -mesh -command 'make bench-mesh' -page $(CURDIR)/docs/benchmarks.md -json $(CURDIR)/bin/bench-mesh.json $(BENCH)
 
 bench-short: build
 	scripts/bench.sh -short -command 'make bench-short' -json $(CURDIR)/bin/bench-short.json $(BENCH)

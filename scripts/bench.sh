@@ -1,6 +1,6 @@
 #!/bin/sh
 # Lattice beside its peers on this machine, and with a history: twenty minutes, or
-# a few with -short. With -keys, its keys beside Redis alone. Builds what it starts into bin/bench, asks Maven for Kafka's
+# a few with -short. With -keys, its keys beside Redis alone; with -mesh, two nodes of a mesh. Builds what it starts into bin/bench, asks Maven for Kafka's
 # jars once, and gives its arguments to test/bench (-help lists them). A peer that
 # is not here is an error that names the command that installs it.
 set -eu
@@ -13,6 +13,7 @@ if [ ! -x bin/lattice ]; then
 	exit 1
 fi
 cp bin/lattice "$bins/lattice"
+go build -o "$bins/rawstream" ./mesh/p2p/rawstream
 (
 	cd test/bench
 	go vet ./... >&2

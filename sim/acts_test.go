@@ -179,6 +179,7 @@ func (n *node) remove(p *node) {
 	n.w.say("%s removes %s, of which %d entries count: %s", n.name, p.name, got.Entries, short(err))
 	if err == nil {
 		p.removed = true
+		p.sacked = p.sacked || n.i == 0 && !n.failing() && !n.w.losses
 		n.w.did("removed")
 	} else if k := lattice.KindOf(err); k != lattice.Denied && k != lattice.NotFound && k != lattice.Conflict && !n.expected(err) {
 		n.w.fail("works", "%s cannot remove %s: %v", n.name, p.name, err)

@@ -310,6 +310,8 @@ func (w *world) checkMembers(n *node) {
 	for _, m := range n.st.State().Members() {
 		if p := w.byID(m.Author); p == nil && m.Role > roster.None && m.Author != w.keyOf("eve").Author() {
 			w.fail("only entitled writes count", "%s has a member that nobody admitted: %s", n.name, m.Author)
+		} else if p != nil && p.sacked && m.Role > roster.None {
+			w.fail("only entitled writes count", "%s has %s as %s, whom the founder removed", n.name, p.name, m.Role)
 		} else if p != nil && m.Forked && !p.lies {
 			w.fail("an honest author never forks", "%s says that %s signed two entries for one place", n.name, p.name)
 		} else if p == nil && m.Role > roster.Writer {

@@ -42,6 +42,7 @@ type node struct {
 	joined  bool
 	inviter lattice.NodeID
 	removed bool // it was removed, by somebody whose entry counts
+	sacked  bool // by the founder, whose word nobody takes back
 
 	st       *store.Store // nil: it does not run
 	stop     func() error

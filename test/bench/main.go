@@ -36,7 +36,7 @@ func main() {
 type options struct {
 	env
 	short, history     bool
-	keys, folds        bool
+	keys, folds, mesh  bool
 	only, without      string
 	rounds             int
 	page, json, commit string
@@ -53,6 +53,7 @@ func measure(ctx context.Context, args []string) (err error) {
 	fl.BoolVar(&o.short, "short", false, "a few minutes that check the program, not the servers")
 	fl.BoolVar(&o.history, "history", true, "measure Lattice with a history too")
 	fl.BoolVar(&o.keys, "keys", false, "measure keys beside Redis instead, as make bench-redis does")
+	fl.BoolVar(&o.mesh, "mesh", false, "measure two nodes of a mesh instead, as make bench-mesh does")
 	fl.BoolVar(&o.folds, "folds", true, "with -keys, make the state again from its logs too")
 	fl.StringVar(&o.only, "only", "", "peers to measure, with commas: lattice, kfake, kafka, jetstream, redis")
 	fl.StringVar(&o.without, "without", "", "peers to leave out, with commas; the page says so")
@@ -72,8 +73,11 @@ func measure(ctx context.Context, args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(o.dir)) }()
 	say := sayer()
-	if o.keys {
+	switch {
+	case o.keys:
 		return o.measureKeys(ctx, say)
+	case o.mesh:
+		return o.measureMesh(ctx, say)
 	}
 	peers, left, err := o.peers(list(o.only), list(o.without))
 	if err != nil {
