@@ -46,6 +46,21 @@ type Partition struct {
 	Damaged        []OffsetRange `json:"damaged,omitempty"`
 	// Elsewhere: its leader is another node, and what is said is of the follower here.
 	Elsewhere bool `json:"elsewhere,omitempty"`
+	// Replicas have to hold its records, the leader among them; MinInSync of them make one
+	// committed.
+	Replicas  []Replica `json:"replicas"`
+	MinInSync int32     `json:"min_in_sync"`
+	// OnlyHere are records that no other node is known to hold.
+	OnlyHere int64 `json:"only_here"`
+}
+
+// Replica is a node that has to hold a partition's records.
+type Replica struct {
+	Node   string `json:"node"` // public key in hex
+	End    int64  `json:"end"`  // it holds what lies below, as far as is known
+	InSync bool   `json:"in_sync"`
+	// Behind is for how long it has lacked something, in ms; the leader alone knows.
+	Behind int64 `json:"behind_ms,omitempty"`
 }
 
 // OffsetRange is half open: From is in it, To is not.
@@ -126,7 +141,10 @@ func (c *Client) Topic(ctx context.Context, topic string) (TopicDetails, error) 
 		part := Partition{
 			Partition: p.Partition, Leader: p.Leader, Term: p.Term, Start: p.Start, End: p.End, Committed: p.Committed,
 			CheckpointSize: p.CheckpointSize, Root: p.Root, Bytes: p.Bytes, Segments: p.Segments, Failed: p.Failed,
-			Elsewhere: p.Elsewhere,
+			Elsewhere: p.Elsewhere, MinInSync: p.MinInSync, OnlyHere: p.OnlyHere, Replicas: []Replica{},
+		}
+		for _, r := range p.Replicas {
+			part.Replicas = append(part.Replicas, Replica{r.Node, r.End, r.InSync, r.BehindMs})
 		}
 		for _, r := range p.Damaged {
 			part.Damaged = append(part.Damaged, OffsetRange{r.From, r.To})

@@ -152,8 +152,8 @@ func kafkaConfigs(cfg Config) []store.ConfigEntry {
 		row("max.connections", "int", number(cfg.Limits.Connections), number(def.Limits.Connections), "Connections at once (limits.connections)."),
 		row("max.connections.per.ip", "int", number(cfg.Limits.ConnectionsPerAddress), number(def.Limits.ConnectionsPerAddress), "Connections at once from one address (limits.connections_per_address)."),
 		row("connections.max.idle.ms", "long", number(cfg.Limits.IdleMs), number(def.Limits.IdleMs), "When a silent connection is closed (limits.idle_ms)."),
-		row("default.replication.factor", "int", "1", "1", "This node is the store's only member."),
-		row("min.insync.replicas", "int", "1", "1", "This node is the store's only member."),
+		row("default.replication.factor", "int", "1", "1", "Topics have their leader alone unless lattice.replicas names more."),
+		row("min.insync.replicas", "int", "1", "1", "Default of a topic's min.insync.replicas."),
 		row("lattice.durability", "string", cfg.Log.Durability, def.Log.Durability, "What an acknowledged record survives by default (log.durability)."),
 		row("lattice.replication", "string", cfg.Kafka.Replication, def.Kafka.Replication, "Replication factors above the number of members (kafka.replication)."),
 	}

@@ -28,7 +28,7 @@ func (n *Node) registerMetrics() error {
 // partitions are not: a node may have many thousands.
 type storeMetrics struct {
 	stores                                               *stores
-	info, partitions, bytes, start, committed, cut, fail *prometheus.Desc
+	info, partitions, bytes, start, committed, cut, fail, alone, behind *prometheus.Desc
 
 	snapshots, snapshotTime, upkeepFailures, prunedEntries, prunedBytes, unshared *prometheus.Desc
 }
@@ -46,6 +46,8 @@ func newStoreMetrics(s *stores) storeMetrics {
 		committed:  desc("topic_committed_offsets", "Committed offsets, summed over partitions: its rate is records a second.", "store", "topic"),
 		cut:        desc("topic_cut_bytes", "Bytes of unfinished writes that the last start cut off.", "store", "topic"),
 		fail:       desc("topic_failed_partitions", "Partitions that take no writes.", "store", "topic"),
+		alone:      desc("topic_only_here_records", "Records of partitions with replicas that this node leads, which no other member is known to hold.", "store", "topic"),
+		behind:     desc("topic_replicas_behind", "Replicas that are not in sync, of partitions that this node leads.", "store", "topic"),
 
 		snapshots:      desc("state_snapshots", "Snapshots of the store's keys that are kept.", "store"),
 		snapshotTime:   desc("state_snapshot_time_seconds", "When the newest of them was taken, in seconds since 1970; 0: there is none.", "store"),
@@ -58,7 +60,7 @@ func newStoreMetrics(s *stores) storeMetrics {
 
 // Describe implements prometheus.Collector.
 func (m storeMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.info, m.partitions, m.bytes, m.start, m.committed, m.cut, m.fail, m.snapshots, m.snapshotTime, m.upkeepFailures, m.prunedEntries, m.prunedBytes, m.unshared} {
+	for _, d := range []*prometheus.Desc{m.info, m.partitions, m.bytes, m.start, m.committed, m.cut, m.fail, m.alone, m.behind, m.snapshots, m.snapshotTime, m.upkeepFailures, m.prunedEntries, m.prunedBytes, m.unshared} {
 		ch <- d
 	}
 }
@@ -122,7 +124,7 @@ func (m storeMetrics) collectUpkeep(s *store.Store, name string, ch chan<- prome
 
 func (m storeMetrics) collectTopics(s *store.Store, gauge func(d *prometheus.Desc, v int64, topic string)) {
 	for _, t := range s.Topics() {
-		var bytes, begin, committed, cut, failed int64
+		var bytes, begin, committed, cut, failed, alone, behind int64
 		for n := range t.Partitions {
 			p, err := s.Partition(t.ID, n)
 			if errors.Is(err, store.ErrNotLeader) {
@@ -137,6 +139,14 @@ func (m storeMetrics) collectTopics(s *store.Store, gauge func(d *prometheus.Des
 			begin += st.Start
 			committed += st.Committed
 			cut += st.CutBytes
+			if acks := p.AckStatus(); p.Leads() && len(acks.Replicas) > 1 {
+				alone += acks.OnlyHere
+				for _, r := range acks.Replicas {
+					if !r.InSync {
+						behind++
+					}
+				}
+			}
 			if st.Failed != "" {
 				failed++
 			}
@@ -147,5 +157,7 @@ func (m storeMetrics) collectTopics(s *store.Store, gauge func(d *prometheus.Des
 		gauge(m.committed, committed, t.Name)
 		gauge(m.cut, cut, t.Name)
 		gauge(m.fail, failed, t.Name)
+		gauge(m.alone, alone, t.Name)
+		gauge(m.behind, behind, t.Name)
 	}
 }

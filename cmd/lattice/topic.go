@@ -43,10 +43,12 @@ func newTopicCreate(a *app) *cobra.Command {
 	var t client.NewTopic
 	var config []string
 	var ifMissing bool
+	var replicas replicaFlags
 	cmd := &cobra.Command{
 		Use:   "create TOPIC",
 		Short: "Create a topic",
 		Example: `  lattice topic create orders --partitions 12
+  lattice topic create ledger --replicas 3f2a,9c01 --min-in-sync 2
   lattice topic create users --config cleanup.policy=compact --config lattice.durability=fsync`,
 		Args: exactly("TOPIC"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -63,6 +65,9 @@ func newTopicCreate(a *app) *cobra.Command {
 				return err
 			}
 			defer c.Close()
+			if t.Config, err = replicas.set(cmd.Context(), c, t.Config); err != nil {
+				return err
+			}
 			made, err := c.CreateTopic(cmd.Context(), t)
 			switch {
 			case err != nil && ifMissing && lattice.KindOf(err) == lattice.Exists:
@@ -92,6 +97,7 @@ func newTopicCreate(a *app) *cobra.Command {
 	cmd.Flags().Int32VarP(&t.Partitions, "partitions", "p", 0, "number of partitions (default: the node's kafka.default_partitions)")
 	cmd.Flags().StringArrayVarP(&config, "config", "c", nil, "KEY=VALUE, as Kafka names them; repeatable")
 	cmd.Flags().StringSliceVar(&t.Leaders, "leaders", nil, "members that lead the partitions in turn, by their keys or how these begin (default: this node)")
+	replicas.add(cmd)
 	cmd.Flags().BoolVar(&ifMissing, "if-not-exists", false, "succeed when the topic is there already")
 	cmd.Flags().BoolVar(&t.ValidateOnly, "dry-run", false, "check only")
 	a.outputFlag(cmd)
@@ -209,6 +215,9 @@ func (a *app) showTopic(doc topicDoc, entries []client.ConfigEntry, all bool) er
 	if _, err := t.WriteTo(a.stdout); err != nil {
 		return err
 	}
+	if err := a.showReplicas(doc.Partitions); err != nil {
+		return err
+	}
 	t = cli.NewTable("CONFIG", "VALUE", "SOURCE")
 	shown := 0
 	for _, e := range entries {
@@ -228,6 +237,7 @@ func (a *app) showTopic(doc topicDoc, entries []client.ConfigEntry, all bool) er
 func newTopicAlter(a *app) *cobra.Command {
 	var ch client.TopicChange
 	var set []string
+	var replicas replicaFlags
 	cmd := &cobra.Command{
 		Use:   "alter TOPIC",
 		Short: "Change a topic's configuration, or add partitions",
@@ -239,14 +249,17 @@ func newTopicAlter(a *app) *cobra.Command {
 			if ch.Set, err = pairs("--set", set); err != nil {
 				return err
 			}
-			if len(ch.Set) == 0 && len(ch.Reset) == 0 && ch.Partitions == 0 {
-				return cli.Usagef("needs --set, --reset or --partitions")
+			if len(ch.Set) == 0 && len(ch.Reset) == 0 && ch.Partitions == 0 && !replicas.given() {
+				return cli.Usagef("needs --set, --reset, --replicas, --min-in-sync or --partitions")
 			}
 			c, err := a.dial()
 			if err != nil {
 				return err
 			}
 			defer c.Close()
+			if ch.Set, err = replicas.set(cmd.Context(), c, ch.Set); err != nil {
+				return err
+			}
 			t, err := c.AlterTopic(cmd.Context(), args[0], ch)
 			if err != nil {
 				return a.noTopic(cmd, c, args[0], err)
@@ -261,6 +274,7 @@ func newTopicAlter(a *app) *cobra.Command {
 			})
 		},
 	}
+	replicas.add(cmd)
 	cmd.Flags().StringArrayVarP(&set, "set", "s", nil, "KEY=VALUE; repeatable")
 	cmd.Flags().StringArrayVarP(&ch.Reset, "reset", "r", nil, "KEY that goes back to its default; repeatable")
 	cmd.Flags().Int32VarP(&ch.Partitions, "partitions", "p", 0, "new number of partitions, larger than now")

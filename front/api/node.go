@@ -62,6 +62,7 @@ func storeStatus(s *store.Store, peers []Peer) *pb.StoreStatus {
 	m := &pb.StoreStatus{Id: info.ID.String(), Name: info.Name}
 	var frontier []head
 	relaxed := 0
+	var alone onlyHere
 	for _, t := range s.Topics() {
 		m.Topics++
 		if !synced(s, t) {
@@ -77,6 +78,7 @@ func storeStatus(s *store.Store, peers []Peer) *pb.StoreStatus {
 				m.Failed = append(m.Failed, &pb.FailedPartition{Topic: t.Name, Partition: n, Reason: err.Error()})
 				continue
 			}
+			alone.add(p)
 			st := p.Status()
 			m.Bytes += st.Bytes
 			if st.Failed != "" {
@@ -92,7 +94,7 @@ func storeStatus(s *store.Store, peers []Peer) *pb.StoreStatus {
 		frontier = append(frontier, head{"authors/" + t.Log, t.Seq, t.ID})
 	}
 	m.FrontierRoot = frontierRoot(frontier)
-	m.Durability = durability(peers)
+	m.Durability = durability(peers) + alone.sentence()
 	if relaxed > 0 {
 		m.Durability += fmt.Sprintf(" Not so for %d of %d topics, which acknowledge before the disk does (lattice.durability).", relaxed, m.Topics)
 	}

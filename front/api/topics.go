@@ -107,6 +107,11 @@ func partitionMessage(s *store.Store, t store.Topic, n int32) *pb.Partition {
 	if st.Checkpoint.Note != nil || st.Checkpoint.Size > 0 {
 		m.Root = st.Checkpoint.Root.String()
 	}
+	acks := p.AckStatus()
+	m.MinInSync, m.OnlyHere = int32(acks.Min), acks.OnlyHere
+	for _, r := range acks.Replicas {
+		m.Replicas = append(m.Replicas, &pb.Replica{Node: r.Node.String(), End: r.End, InSync: r.InSync, BehindMs: r.Behind.Milliseconds()})
+	}
 	for _, r := range st.Damaged {
 		m.Damaged = append(m.Damaged, &pb.OffsetRange{From: r.From, To: r.To})
 	}

@@ -2,7 +2,9 @@ package kafka
 
 import (
 	"errors"
+	"slices"
 
+	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
@@ -45,6 +47,7 @@ func (s *Server) place(t store.Topic, index int32) placed {
 			if term := p.Bounds().Term; term > 0 {
 				out.epoch = term
 			}
+			out.replicas, out.isr = s.members(p, here)
 		}
 		return out
 	}
@@ -54,6 +57,31 @@ func (s *Server) place(t store.Topic, index int32) placed {
 		out.offline = holder
 	}
 	return out
+}
+
+// members are the nodes that hold a partition, as clients are told: this node stands for the
+// leader, whom clients reach by it, and the others that have to hold it follow.
+func (s *Server) members(p *partition.Partition, here []int32) (replicas, inSync []int32) {
+	acks := p.AckStatus()
+	if len(acks.Replicas) < 2 {
+		return here, here
+	}
+	self := s.store.Info().Node // whom this node stands for: itself, or else the leader
+	if !slices.ContainsFunc(acks.Replicas, func(r partition.ReplicaStatus) bool { return r.Node == self }) {
+		self = p.Leader()
+	}
+	replicas, inSync = slices.Clone(here), slices.Clone(here)
+	for _, r := range acks.Replicas {
+		if r.Node == self {
+			continue
+		}
+		id := s.store.KafkaNodeIDOf(r.Node)
+		replicas = append(replicas, id)
+		if r.InSync {
+			inSync = append(inSync, id)
+		}
+	}
+	return replicas, inSync
 }
 
 // operations returns ops if the client asked for them.

@@ -65,7 +65,12 @@ it is neither served nor advertised: a request for another API or version closes
   it out or not by their own rules; patterns that the node resolves (KIP-848) match it, as in Kafka. ` + "`lattice topic list`" + ` leaves it out.
 - Topic configs are taken where they are kept. Bounds on what a node alone never does, or does at once, are kept whatever they are
   (file.delete.delay.ms, segment.jitter.ms, unclean.leader.election.enable, replication throttles); what it cannot keep is
-  refused by name with INVALID_CONFIG (min.insync.replicas above 1, preallocate, names that Kafka 4 has dropped).
+  refused by name with INVALID_CONFIG (preallocate, min.insync.replicas above the number of lattice.replicas, names that Kafka 4 has dropped).
+- A topic whose lattice.replicas names several members has a high watermark of its own: what min.insync.replicas of them acknowledged, on the
+  leader and on every other node. acks=all answers then, and once the others that are in sync have it, too, for which it waits a second at most.
+  NOT_ENOUGH_REPLICAS says that too few are in sync and nothing was appended, NOT_ENOUGH_REPLICAS_AFTER_APPEND that too few acknowledged within
+  the request's timeout, which travels to the leader; an idempotent producer's retry waits for its batch and does not repeat it. Metadata name
+  the members by ids of nodes that are not among the brokers: this node stands for the leader. acks=1 is durable at the leader.
 - Answers on one connection come in the order of its requests. Long polls and joins hold up the answers behind them, not the work.
 - An error of the disk, and damage of stored records, is KAFKA_STORAGE_ERROR. Damaged bytes are never the end of a whole answer:
   when they are met after the answer has begun, the connection closes, and the next fetch says so with an error.

@@ -21,6 +21,8 @@
 //     leads it now; by Gone that there is none any more; and call Tick a few times a
 //     second.
 //  7. Count and show Effects.Refused.
+//  8. Give each Effects.Heard to the partition's log, which verifies it, and say what
+//     became of it by AckTaken; and say by Told which acknowledgements there are.
 //
 // After a crash a new Replica begins with where each log is. Nothing else is kept.
 //
@@ -50,7 +52,7 @@
 //
 // # Messages
 //
-// Version 1. Numbers are big-endian. Each message is
+// Versions 1 and 2; a session speaks the highest that both hellos name. Numbers are big-endian. Each message is
 //
 //	0      2     3      4        8
 //	+------+-----+------+--------+------
@@ -82,6 +84,10 @@
 //	 8 credit    bytes u32
 //	 9 frontier  root 32 | items u32
 //	10 bye       reason u8
+//
+// Of version 2, which the header of each of them says:
+//
+//	11 acks      u16 n, n x (partition | length u16, acknowledgement, at most 2 KiB; core/cosign)
 //
 // Reasons are those of mesh/reconcile. The root is SHA-256("lattice/partitions/v1\x00" |
 // items u32 | items), a range's digest its first 16 bytes: whoever finds two sets with

@@ -265,6 +265,79 @@ func (x *Topic) GetCreatedAs() string {
 }
 
 // Partition describes one partition.
+// A node that has to hold a partition's records.
+type Replica struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its public key in hex.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// It holds what lies below this offset, as far as is known.
+	End int64 `protobuf:"varint,2,opt,name=end,proto3" json:"end,omitempty"`
+	// acks=all waits for it.
+	InSync bool `protobuf:"varint,3,opt,name=in_sync,json=inSync,proto3" json:"in_sync,omitempty"`
+	// For how long it has lacked something, in ms; known to the leader only.
+	BehindMs      int64 `protobuf:"varint,4,opt,name=behind_ms,json=behindMs,proto3" json:"behind_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Replica) Reset() {
+	*x = Replica{}
+	mi := &file_lattice_v1_topic_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Replica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Replica) ProtoMessage() {}
+
+func (x *Replica) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_topic_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Replica.ProtoReflect.Descriptor instead.
+func (*Replica) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Replica) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Replica) GetEnd() int64 {
+	if x != nil {
+		return x.End
+	}
+	return 0
+}
+
+func (x *Replica) GetInSync() bool {
+	if x != nil {
+		return x.InSync
+	}
+	return false
+}
+
+func (x *Replica) GetBehindMs() int64 {
+	if x != nil {
+		return x.BehindMs
+	}
+	return 0
+}
+
 type Partition struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Partition int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
@@ -288,14 +361,20 @@ type Partition struct {
 	// Offsets whose stored bytes are damaged.
 	Damaged []*OffsetRange `protobuf:"bytes,12,rep,name=damaged,proto3" json:"damaged,omitempty"`
 	// Its leader is another node: what is said is of the follower here.
-	Elsewhere     bool `protobuf:"varint,13,opt,name=elsewhere,proto3" json:"elsewhere,omitempty"`
+	Elsewhere bool `protobuf:"varint,13,opt,name=elsewhere,proto3" json:"elsewhere,omitempty"`
+	// Who has to hold its records, the leader among them.
+	Replicas []*Replica `protobuf:"bytes,14,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	// How many of those make a record committed.
+	MinInSync int32 `protobuf:"varint,15,opt,name=min_in_sync,json=minInSync,proto3" json:"min_in_sync,omitempty"`
+	// Records that no other node is known to hold, as this node knows.
+	OnlyHere      int64 `protobuf:"varint,16,opt,name=only_here,json=onlyHere,proto3" json:"only_here,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Partition) Reset() {
 	*x = Partition{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[2]
+	mi := &file_lattice_v1_topic_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -307,7 +386,7 @@ func (x *Partition) String() string {
 func (*Partition) ProtoMessage() {}
 
 func (x *Partition) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[2]
+	mi := &file_lattice_v1_topic_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -320,7 +399,7 @@ func (x *Partition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Partition.ProtoReflect.Descriptor instead.
 func (*Partition) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{2}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Partition) GetPartition() int32 {
@@ -414,6 +493,27 @@ func (x *Partition) GetElsewhere() bool {
 	return false
 }
 
+func (x *Partition) GetReplicas() []*Replica {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+func (x *Partition) GetMinInSync() int32 {
+	if x != nil {
+		return x.MinInSync
+	}
+	return 0
+}
+
+func (x *Partition) GetOnlyHere() int64 {
+	if x != nil {
+		return x.OnlyHere
+	}
+	return 0
+}
+
 // OffsetRange is half open: from is in it, to is not.
 type OffsetRange struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -425,7 +525,7 @@ type OffsetRange struct {
 
 func (x *OffsetRange) Reset() {
 	*x = OffsetRange{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[3]
+	mi := &file_lattice_v1_topic_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -437,7 +537,7 @@ func (x *OffsetRange) String() string {
 func (*OffsetRange) ProtoMessage() {}
 
 func (x *OffsetRange) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[3]
+	mi := &file_lattice_v1_topic_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -450,7 +550,7 @@ func (x *OffsetRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OffsetRange.ProtoReflect.Descriptor instead.
 func (*OffsetRange) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{3}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *OffsetRange) GetFrom() int64 {
@@ -486,7 +586,7 @@ type ConfigEntry struct {
 
 func (x *ConfigEntry) Reset() {
 	*x = ConfigEntry{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[4]
+	mi := &file_lattice_v1_topic_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -498,7 +598,7 @@ func (x *ConfigEntry) String() string {
 func (*ConfigEntry) ProtoMessage() {}
 
 func (x *ConfigEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[4]
+	mi := &file_lattice_v1_topic_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -511,7 +611,7 @@ func (x *ConfigEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigEntry.ProtoReflect.Descriptor instead.
 func (*ConfigEntry) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{4}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ConfigEntry) GetName() string {
@@ -587,7 +687,7 @@ type TopicServiceCreateRequest struct {
 
 func (x *TopicServiceCreateRequest) Reset() {
 	*x = TopicServiceCreateRequest{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[5]
+	mi := &file_lattice_v1_topic_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -599,7 +699,7 @@ func (x *TopicServiceCreateRequest) String() string {
 func (*TopicServiceCreateRequest) ProtoMessage() {}
 
 func (x *TopicServiceCreateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[5]
+	mi := &file_lattice_v1_topic_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -612,7 +712,7 @@ func (x *TopicServiceCreateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicServiceCreateRequest.ProtoReflect.Descriptor instead.
 func (*TopicServiceCreateRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{5}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TopicServiceCreateRequest) GetStore() string {
@@ -666,7 +766,7 @@ type TopicServiceCreateResponse struct {
 
 func (x *TopicServiceCreateResponse) Reset() {
 	*x = TopicServiceCreateResponse{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[6]
+	mi := &file_lattice_v1_topic_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -678,7 +778,7 @@ func (x *TopicServiceCreateResponse) String() string {
 func (*TopicServiceCreateResponse) ProtoMessage() {}
 
 func (x *TopicServiceCreateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[6]
+	mi := &file_lattice_v1_topic_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -691,7 +791,7 @@ func (x *TopicServiceCreateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicServiceCreateResponse.ProtoReflect.Descriptor instead.
 func (*TopicServiceCreateResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{6}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TopicServiceCreateResponse) GetTopic() *Topic {
@@ -710,7 +810,7 @@ type TopicServiceListRequest struct {
 
 func (x *TopicServiceListRequest) Reset() {
 	*x = TopicServiceListRequest{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[7]
+	mi := &file_lattice_v1_topic_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -722,7 +822,7 @@ func (x *TopicServiceListRequest) String() string {
 func (*TopicServiceListRequest) ProtoMessage() {}
 
 func (x *TopicServiceListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[7]
+	mi := &file_lattice_v1_topic_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -735,7 +835,7 @@ func (x *TopicServiceListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicServiceListRequest.ProtoReflect.Descriptor instead.
 func (*TopicServiceListRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{7}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TopicServiceListRequest) GetStore() string {
@@ -754,7 +854,7 @@ type TopicServiceListResponse struct {
 
 func (x *TopicServiceListResponse) Reset() {
 	*x = TopicServiceListResponse{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[8]
+	mi := &file_lattice_v1_topic_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +866,7 @@ func (x *TopicServiceListResponse) String() string {
 func (*TopicServiceListResponse) ProtoMessage() {}
 
 func (x *TopicServiceListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[8]
+	mi := &file_lattice_v1_topic_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +879,7 @@ func (x *TopicServiceListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicServiceListResponse.ProtoReflect.Descriptor instead.
 func (*TopicServiceListResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{8}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TopicServiceListResponse) GetTopics() []*Topic {
@@ -799,7 +899,7 @@ type TopicServiceDescribeRequest struct {
 
 func (x *TopicServiceDescribeRequest) Reset() {
 	*x = TopicServiceDescribeRequest{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[9]
+	mi := &file_lattice_v1_topic_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -811,7 +911,7 @@ func (x *TopicServiceDescribeRequest) String() string {
 func (*TopicServiceDescribeRequest) ProtoMessage() {}
 
 func (x *TopicServiceDescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[9]
+	mi := &file_lattice_v1_topic_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -824,7 +924,7 @@ func (x *TopicServiceDescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicServiceDescribeRequest.ProtoReflect.Descriptor instead.
 func (*TopicServiceDescribeRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{9}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TopicServiceDescribeRequest) GetStore() string {
@@ -853,7 +953,7 @@ type TopicServiceDescribeResponse struct {
 
 func (x *TopicServiceDescribeResponse) Reset() {
 	*x = TopicServiceDescribeResponse{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[10]
+	mi := &file_lattice_v1_topic_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +965,7 @@ func (x *TopicServiceDescribeResponse) String() string {
 func (*TopicServiceDescribeResponse) ProtoMessage() {}
 
 func (x *TopicServiceDescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[10]
+	mi := &file_lattice_v1_topic_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +978,7 @@ func (x *TopicServiceDescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicServiceDescribeResponse.ProtoReflect.Descriptor instead.
 func (*TopicServiceDescribeResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{10}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TopicServiceDescribeResponse) GetTopic() *Topic {
@@ -918,7 +1018,7 @@ type TopicServiceAlterRequest struct {
 
 func (x *TopicServiceAlterRequest) Reset() {
 	*x = TopicServiceAlterRequest{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[11]
+	mi := &file_lattice_v1_topic_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1030,7 @@ func (x *TopicServiceAlterRequest) String() string {
 func (*TopicServiceAlterRequest) ProtoMessage() {}
 
 func (x *TopicServiceAlterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[11]
+	mi := &file_lattice_v1_topic_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1043,7 @@ func (x *TopicServiceAlterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicServiceAlterRequest.ProtoReflect.Descriptor instead.
 func (*TopicServiceAlterRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{11}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TopicServiceAlterRequest) GetStore() string {
@@ -997,7 +1097,7 @@ type TopicServiceAlterResponse struct {
 
 func (x *TopicServiceAlterResponse) Reset() {
 	*x = TopicServiceAlterResponse{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[12]
+	mi := &file_lattice_v1_topic_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1009,7 +1109,7 @@ func (x *TopicServiceAlterResponse) String() string {
 func (*TopicServiceAlterResponse) ProtoMessage() {}
 
 func (x *TopicServiceAlterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[12]
+	mi := &file_lattice_v1_topic_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1022,7 +1122,7 @@ func (x *TopicServiceAlterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicServiceAlterResponse.ProtoReflect.Descriptor instead.
 func (*TopicServiceAlterResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{12}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TopicServiceAlterResponse) GetTopic() *Topic {
@@ -1042,7 +1142,7 @@ type TopicServiceDeleteRequest struct {
 
 func (x *TopicServiceDeleteRequest) Reset() {
 	*x = TopicServiceDeleteRequest{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[13]
+	mi := &file_lattice_v1_topic_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1054,7 +1154,7 @@ func (x *TopicServiceDeleteRequest) String() string {
 func (*TopicServiceDeleteRequest) ProtoMessage() {}
 
 func (x *TopicServiceDeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[13]
+	mi := &file_lattice_v1_topic_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1067,7 +1167,7 @@ func (x *TopicServiceDeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicServiceDeleteRequest.ProtoReflect.Descriptor instead.
 func (*TopicServiceDeleteRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{13}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TopicServiceDeleteRequest) GetStore() string {
@@ -1093,7 +1193,7 @@ type TopicServiceDeleteResponse struct {
 
 func (x *TopicServiceDeleteResponse) Reset() {
 	*x = TopicServiceDeleteResponse{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[14]
+	mi := &file_lattice_v1_topic_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1105,7 +1205,7 @@ func (x *TopicServiceDeleteResponse) String() string {
 func (*TopicServiceDeleteResponse) ProtoMessage() {}
 
 func (x *TopicServiceDeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[14]
+	mi := &file_lattice_v1_topic_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1118,7 +1218,7 @@ func (x *TopicServiceDeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicServiceDeleteResponse.ProtoReflect.Descriptor instead.
 func (*TopicServiceDeleteResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{14}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TopicServiceDeleteResponse) GetTopic() *Topic {
@@ -1142,7 +1242,7 @@ type TopicServiceTruncateRequest struct {
 
 func (x *TopicServiceTruncateRequest) Reset() {
 	*x = TopicServiceTruncateRequest{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[15]
+	mi := &file_lattice_v1_topic_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1154,7 +1254,7 @@ func (x *TopicServiceTruncateRequest) String() string {
 func (*TopicServiceTruncateRequest) ProtoMessage() {}
 
 func (x *TopicServiceTruncateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[15]
+	mi := &file_lattice_v1_topic_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1167,7 +1267,7 @@ func (x *TopicServiceTruncateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicServiceTruncateRequest.ProtoReflect.Descriptor instead.
 func (*TopicServiceTruncateRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{15}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TopicServiceTruncateRequest) GetStore() string {
@@ -1207,7 +1307,7 @@ type TopicServiceTruncateResponse struct {
 
 func (x *TopicServiceTruncateResponse) Reset() {
 	*x = TopicServiceTruncateResponse{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[16]
+	mi := &file_lattice_v1_topic_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1219,7 +1319,7 @@ func (x *TopicServiceTruncateResponse) String() string {
 func (*TopicServiceTruncateResponse) ProtoMessage() {}
 
 func (x *TopicServiceTruncateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[16]
+	mi := &file_lattice_v1_topic_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1232,7 +1332,7 @@ func (x *TopicServiceTruncateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicServiceTruncateResponse.ProtoReflect.Descriptor instead.
 func (*TopicServiceTruncateResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{16}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TopicServiceTruncateResponse) GetStarts() []*TopicServiceTruncateResponse_Start {
@@ -1256,7 +1356,7 @@ type TopicServiceLeadRequest struct {
 
 func (x *TopicServiceLeadRequest) Reset() {
 	*x = TopicServiceLeadRequest{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[17]
+	mi := &file_lattice_v1_topic_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1268,7 +1368,7 @@ func (x *TopicServiceLeadRequest) String() string {
 func (*TopicServiceLeadRequest) ProtoMessage() {}
 
 func (x *TopicServiceLeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[17]
+	mi := &file_lattice_v1_topic_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,7 +1381,7 @@ func (x *TopicServiceLeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicServiceLeadRequest.ProtoReflect.Descriptor instead.
 func (*TopicServiceLeadRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{17}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TopicServiceLeadRequest) GetStore() string {
@@ -1321,7 +1421,7 @@ type TopicServiceLeadResponse struct {
 
 func (x *TopicServiceLeadResponse) Reset() {
 	*x = TopicServiceLeadResponse{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[18]
+	mi := &file_lattice_v1_topic_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1333,7 +1433,7 @@ func (x *TopicServiceLeadResponse) String() string {
 func (*TopicServiceLeadResponse) ProtoMessage() {}
 
 func (x *TopicServiceLeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[18]
+	mi := &file_lattice_v1_topic_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1346,7 +1446,7 @@ func (x *TopicServiceLeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicServiceLeadResponse.ProtoReflect.Descriptor instead.
 func (*TopicServiceLeadResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{18}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TopicServiceLeadResponse) GetLed() []*TopicServiceLeadResponse_Led {
@@ -1367,7 +1467,7 @@ type TopicServiceTruncateResponse_Start struct {
 
 func (x *TopicServiceTruncateResponse_Start) Reset() {
 	*x = TopicServiceTruncateResponse_Start{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[22]
+	mi := &file_lattice_v1_topic_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1379,7 +1479,7 @@ func (x *TopicServiceTruncateResponse_Start) String() string {
 func (*TopicServiceTruncateResponse_Start) ProtoMessage() {}
 
 func (x *TopicServiceTruncateResponse_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[22]
+	mi := &file_lattice_v1_topic_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1392,7 +1492,7 @@ func (x *TopicServiceTruncateResponse_Start) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use TopicServiceTruncateResponse_Start.ProtoReflect.Descriptor instead.
 func (*TopicServiceTruncateResponse_Start) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{16, 0}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{17, 0}
 }
 
 func (x *TopicServiceTruncateResponse_Start) GetPartition() int32 {
@@ -1428,7 +1528,7 @@ type TopicServiceLeadResponse_Led struct {
 
 func (x *TopicServiceLeadResponse_Led) Reset() {
 	*x = TopicServiceLeadResponse_Led{}
-	mi := &file_lattice_v1_topic_proto_msgTypes[23]
+	mi := &file_lattice_v1_topic_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1540,7 @@ func (x *TopicServiceLeadResponse_Led) String() string {
 func (*TopicServiceLeadResponse_Led) ProtoMessage() {}
 
 func (x *TopicServiceLeadResponse_Led) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_topic_proto_msgTypes[23]
+	mi := &file_lattice_v1_topic_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1553,7 @@ func (x *TopicServiceLeadResponse_Led) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicServiceLeadResponse_Led.ProtoReflect.Descriptor instead.
 func (*TopicServiceLeadResponse_Led) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{18, 0}
+	return file_lattice_v1_topic_proto_rawDescGZIP(), []int{19, 0}
 }
 
 func (x *TopicServiceLeadResponse_Led) GetPartition() int32 {
@@ -1504,7 +1604,12 @@ const file_lattice_v1_topic_proto_rawDesc = "" +
 	"created_as\x18\b \x01(\tR\tcreatedAs\x1a9\n" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf3\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"e\n" +
+	"\aReplica\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x10\n" +
+	"\x03end\x18\x02 \x01(\x03R\x03end\x12\x17\n" +
+	"\ain_sync\x18\x03 \x01(\bR\x06inSync\x12\x1b\n" +
+	"\tbehind_ms\x18\x04 \x01(\x03R\bbehindMs\"\xe1\x03\n" +
 	"\tPartition\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x12\n" +
@@ -1519,7 +1624,10 @@ const file_lattice_v1_topic_proto_rawDesc = "" +
 	" \x01(\x05R\bsegments\x12\x16\n" +
 	"\x06failed\x18\v \x01(\tR\x06failed\x121\n" +
 	"\adamaged\x18\f \x03(\v2\x17.lattice.v1.OffsetRangeR\adamaged\x12\x1c\n" +
-	"\telsewhere\x18\r \x01(\bR\telsewhere\"1\n" +
+	"\telsewhere\x18\r \x01(\bR\telsewhere\x12/\n" +
+	"\breplicas\x18\x0e \x03(\v2\x13.lattice.v1.ReplicaR\breplicas\x12\x1e\n" +
+	"\vmin_in_sync\x18\x0f \x01(\x05R\tminInSync\x12\x1b\n" +
+	"\tonly_here\x18\x10 \x01(\x03R\bonlyHere\"1\n" +
 	"\vOffsetRange\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x03R\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\x03R\x02to\"\xca\x01\n" +
@@ -1626,70 +1734,72 @@ func file_lattice_v1_topic_proto_rawDescGZIP() []byte {
 	return file_lattice_v1_topic_proto_rawDescData
 }
 
-var file_lattice_v1_topic_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_lattice_v1_topic_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_lattice_v1_topic_proto_goTypes = []any{
 	(*Position)(nil),                           // 0: lattice.v1.Position
 	(*Topic)(nil),                              // 1: lattice.v1.Topic
-	(*Partition)(nil),                          // 2: lattice.v1.Partition
-	(*OffsetRange)(nil),                        // 3: lattice.v1.OffsetRange
-	(*ConfigEntry)(nil),                        // 4: lattice.v1.ConfigEntry
-	(*TopicServiceCreateRequest)(nil),          // 5: lattice.v1.TopicServiceCreateRequest
-	(*TopicServiceCreateResponse)(nil),         // 6: lattice.v1.TopicServiceCreateResponse
-	(*TopicServiceListRequest)(nil),            // 7: lattice.v1.TopicServiceListRequest
-	(*TopicServiceListResponse)(nil),           // 8: lattice.v1.TopicServiceListResponse
-	(*TopicServiceDescribeRequest)(nil),        // 9: lattice.v1.TopicServiceDescribeRequest
-	(*TopicServiceDescribeResponse)(nil),       // 10: lattice.v1.TopicServiceDescribeResponse
-	(*TopicServiceAlterRequest)(nil),           // 11: lattice.v1.TopicServiceAlterRequest
-	(*TopicServiceAlterResponse)(nil),          // 12: lattice.v1.TopicServiceAlterResponse
-	(*TopicServiceDeleteRequest)(nil),          // 13: lattice.v1.TopicServiceDeleteRequest
-	(*TopicServiceDeleteResponse)(nil),         // 14: lattice.v1.TopicServiceDeleteResponse
-	(*TopicServiceTruncateRequest)(nil),        // 15: lattice.v1.TopicServiceTruncateRequest
-	(*TopicServiceTruncateResponse)(nil),       // 16: lattice.v1.TopicServiceTruncateResponse
-	(*TopicServiceLeadRequest)(nil),            // 17: lattice.v1.TopicServiceLeadRequest
-	(*TopicServiceLeadResponse)(nil),           // 18: lattice.v1.TopicServiceLeadResponse
-	nil,                                        // 19: lattice.v1.Topic.ConfigEntry
-	nil,                                        // 20: lattice.v1.TopicServiceCreateRequest.ConfigEntry
-	nil,                                        // 21: lattice.v1.TopicServiceAlterRequest.SetEntry
-	(*TopicServiceTruncateResponse_Start)(nil), // 22: lattice.v1.TopicServiceTruncateResponse.Start
-	(*TopicServiceLeadResponse_Led)(nil),       // 23: lattice.v1.TopicServiceLeadResponse.Led
-	(*timestamppb.Timestamp)(nil),              // 24: google.protobuf.Timestamp
+	(*Replica)(nil),                            // 2: lattice.v1.Replica
+	(*Partition)(nil),                          // 3: lattice.v1.Partition
+	(*OffsetRange)(nil),                        // 4: lattice.v1.OffsetRange
+	(*ConfigEntry)(nil),                        // 5: lattice.v1.ConfigEntry
+	(*TopicServiceCreateRequest)(nil),          // 6: lattice.v1.TopicServiceCreateRequest
+	(*TopicServiceCreateResponse)(nil),         // 7: lattice.v1.TopicServiceCreateResponse
+	(*TopicServiceListRequest)(nil),            // 8: lattice.v1.TopicServiceListRequest
+	(*TopicServiceListResponse)(nil),           // 9: lattice.v1.TopicServiceListResponse
+	(*TopicServiceDescribeRequest)(nil),        // 10: lattice.v1.TopicServiceDescribeRequest
+	(*TopicServiceDescribeResponse)(nil),       // 11: lattice.v1.TopicServiceDescribeResponse
+	(*TopicServiceAlterRequest)(nil),           // 12: lattice.v1.TopicServiceAlterRequest
+	(*TopicServiceAlterResponse)(nil),          // 13: lattice.v1.TopicServiceAlterResponse
+	(*TopicServiceDeleteRequest)(nil),          // 14: lattice.v1.TopicServiceDeleteRequest
+	(*TopicServiceDeleteResponse)(nil),         // 15: lattice.v1.TopicServiceDeleteResponse
+	(*TopicServiceTruncateRequest)(nil),        // 16: lattice.v1.TopicServiceTruncateRequest
+	(*TopicServiceTruncateResponse)(nil),       // 17: lattice.v1.TopicServiceTruncateResponse
+	(*TopicServiceLeadRequest)(nil),            // 18: lattice.v1.TopicServiceLeadRequest
+	(*TopicServiceLeadResponse)(nil),           // 19: lattice.v1.TopicServiceLeadResponse
+	nil,                                        // 20: lattice.v1.Topic.ConfigEntry
+	nil,                                        // 21: lattice.v1.TopicServiceCreateRequest.ConfigEntry
+	nil,                                        // 22: lattice.v1.TopicServiceAlterRequest.SetEntry
+	(*TopicServiceTruncateResponse_Start)(nil), // 23: lattice.v1.TopicServiceTruncateResponse.Start
+	(*TopicServiceLeadResponse_Led)(nil),       // 24: lattice.v1.TopicServiceLeadResponse.Led
+	(*timestamppb.Timestamp)(nil),              // 25: google.protobuf.Timestamp
 }
 var file_lattice_v1_topic_proto_depIdxs = []int32{
-	24, // 0: lattice.v1.Position.time:type_name -> google.protobuf.Timestamp
-	24, // 1: lattice.v1.Topic.created:type_name -> google.protobuf.Timestamp
-	19, // 2: lattice.v1.Topic.config:type_name -> lattice.v1.Topic.ConfigEntry
-	3,  // 3: lattice.v1.Partition.damaged:type_name -> lattice.v1.OffsetRange
-	20, // 4: lattice.v1.TopicServiceCreateRequest.config:type_name -> lattice.v1.TopicServiceCreateRequest.ConfigEntry
-	1,  // 5: lattice.v1.TopicServiceCreateResponse.topic:type_name -> lattice.v1.Topic
-	1,  // 6: lattice.v1.TopicServiceListResponse.topics:type_name -> lattice.v1.Topic
-	1,  // 7: lattice.v1.TopicServiceDescribeResponse.topic:type_name -> lattice.v1.Topic
-	2,  // 8: lattice.v1.TopicServiceDescribeResponse.partitions:type_name -> lattice.v1.Partition
-	4,  // 9: lattice.v1.TopicServiceDescribeResponse.config:type_name -> lattice.v1.ConfigEntry
-	21, // 10: lattice.v1.TopicServiceAlterRequest.set:type_name -> lattice.v1.TopicServiceAlterRequest.SetEntry
-	1,  // 11: lattice.v1.TopicServiceAlterResponse.topic:type_name -> lattice.v1.Topic
-	1,  // 12: lattice.v1.TopicServiceDeleteResponse.topic:type_name -> lattice.v1.Topic
-	0,  // 13: lattice.v1.TopicServiceTruncateRequest.before:type_name -> lattice.v1.Position
-	22, // 14: lattice.v1.TopicServiceTruncateResponse.starts:type_name -> lattice.v1.TopicServiceTruncateResponse.Start
-	23, // 15: lattice.v1.TopicServiceLeadResponse.led:type_name -> lattice.v1.TopicServiceLeadResponse.Led
-	5,  // 16: lattice.v1.TopicService.Create:input_type -> lattice.v1.TopicServiceCreateRequest
-	7,  // 17: lattice.v1.TopicService.List:input_type -> lattice.v1.TopicServiceListRequest
-	9,  // 18: lattice.v1.TopicService.Describe:input_type -> lattice.v1.TopicServiceDescribeRequest
-	11, // 19: lattice.v1.TopicService.Alter:input_type -> lattice.v1.TopicServiceAlterRequest
-	13, // 20: lattice.v1.TopicService.Delete:input_type -> lattice.v1.TopicServiceDeleteRequest
-	15, // 21: lattice.v1.TopicService.Truncate:input_type -> lattice.v1.TopicServiceTruncateRequest
-	17, // 22: lattice.v1.TopicService.Lead:input_type -> lattice.v1.TopicServiceLeadRequest
-	6,  // 23: lattice.v1.TopicService.Create:output_type -> lattice.v1.TopicServiceCreateResponse
-	8,  // 24: lattice.v1.TopicService.List:output_type -> lattice.v1.TopicServiceListResponse
-	10, // 25: lattice.v1.TopicService.Describe:output_type -> lattice.v1.TopicServiceDescribeResponse
-	12, // 26: lattice.v1.TopicService.Alter:output_type -> lattice.v1.TopicServiceAlterResponse
-	14, // 27: lattice.v1.TopicService.Delete:output_type -> lattice.v1.TopicServiceDeleteResponse
-	16, // 28: lattice.v1.TopicService.Truncate:output_type -> lattice.v1.TopicServiceTruncateResponse
-	18, // 29: lattice.v1.TopicService.Lead:output_type -> lattice.v1.TopicServiceLeadResponse
-	23, // [23:30] is the sub-list for method output_type
-	16, // [16:23] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	25, // 0: lattice.v1.Position.time:type_name -> google.protobuf.Timestamp
+	25, // 1: lattice.v1.Topic.created:type_name -> google.protobuf.Timestamp
+	20, // 2: lattice.v1.Topic.config:type_name -> lattice.v1.Topic.ConfigEntry
+	4,  // 3: lattice.v1.Partition.damaged:type_name -> lattice.v1.OffsetRange
+	2,  // 4: lattice.v1.Partition.replicas:type_name -> lattice.v1.Replica
+	21, // 5: lattice.v1.TopicServiceCreateRequest.config:type_name -> lattice.v1.TopicServiceCreateRequest.ConfigEntry
+	1,  // 6: lattice.v1.TopicServiceCreateResponse.topic:type_name -> lattice.v1.Topic
+	1,  // 7: lattice.v1.TopicServiceListResponse.topics:type_name -> lattice.v1.Topic
+	1,  // 8: lattice.v1.TopicServiceDescribeResponse.topic:type_name -> lattice.v1.Topic
+	3,  // 9: lattice.v1.TopicServiceDescribeResponse.partitions:type_name -> lattice.v1.Partition
+	5,  // 10: lattice.v1.TopicServiceDescribeResponse.config:type_name -> lattice.v1.ConfigEntry
+	22, // 11: lattice.v1.TopicServiceAlterRequest.set:type_name -> lattice.v1.TopicServiceAlterRequest.SetEntry
+	1,  // 12: lattice.v1.TopicServiceAlterResponse.topic:type_name -> lattice.v1.Topic
+	1,  // 13: lattice.v1.TopicServiceDeleteResponse.topic:type_name -> lattice.v1.Topic
+	0,  // 14: lattice.v1.TopicServiceTruncateRequest.before:type_name -> lattice.v1.Position
+	23, // 15: lattice.v1.TopicServiceTruncateResponse.starts:type_name -> lattice.v1.TopicServiceTruncateResponse.Start
+	24, // 16: lattice.v1.TopicServiceLeadResponse.led:type_name -> lattice.v1.TopicServiceLeadResponse.Led
+	6,  // 17: lattice.v1.TopicService.Create:input_type -> lattice.v1.TopicServiceCreateRequest
+	8,  // 18: lattice.v1.TopicService.List:input_type -> lattice.v1.TopicServiceListRequest
+	10, // 19: lattice.v1.TopicService.Describe:input_type -> lattice.v1.TopicServiceDescribeRequest
+	12, // 20: lattice.v1.TopicService.Alter:input_type -> lattice.v1.TopicServiceAlterRequest
+	14, // 21: lattice.v1.TopicService.Delete:input_type -> lattice.v1.TopicServiceDeleteRequest
+	16, // 22: lattice.v1.TopicService.Truncate:input_type -> lattice.v1.TopicServiceTruncateRequest
+	18, // 23: lattice.v1.TopicService.Lead:input_type -> lattice.v1.TopicServiceLeadRequest
+	7,  // 24: lattice.v1.TopicService.Create:output_type -> lattice.v1.TopicServiceCreateResponse
+	9,  // 25: lattice.v1.TopicService.List:output_type -> lattice.v1.TopicServiceListResponse
+	11, // 26: lattice.v1.TopicService.Describe:output_type -> lattice.v1.TopicServiceDescribeResponse
+	13, // 27: lattice.v1.TopicService.Alter:output_type -> lattice.v1.TopicServiceAlterResponse
+	15, // 28: lattice.v1.TopicService.Delete:output_type -> lattice.v1.TopicServiceDeleteResponse
+	17, // 29: lattice.v1.TopicService.Truncate:output_type -> lattice.v1.TopicServiceTruncateResponse
+	19, // 30: lattice.v1.TopicService.Lead:output_type -> lattice.v1.TopicServiceLeadResponse
+	24, // [24:31] is the sub-list for method output_type
+	17, // [17:24] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_lattice_v1_topic_proto_init() }
@@ -1710,7 +1820,7 @@ func file_lattice_v1_topic_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lattice_v1_topic_proto_rawDesc), len(file_lattice_v1_topic_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
