@@ -30,7 +30,7 @@ for patch in sim/testdata/breaks/*.patch; do
 				from=$((from + batch))
 				continue
 			fi
-			found=$(grep -oE 'seed [0-9]+: [^:]+: .*' <<<"$out" | sort -n -k2,2 | sed -n 1p) || true
+			found=$(grep -oE '_test.go:[0-9]+: seed [0-9]+: .*' <<<"$out" | sed 's,^[^ ]* ,,' | sort -n -k2,2 | sed -n 1p) || true
 			found=${found:-the program ends: $(tail -5 <<<"$out" | tr '\n' ' ')}
 		done
 		if [ -n "$found" ]; then
