@@ -124,14 +124,7 @@ func (s *Store) follow(ctx context.Context) error {
 			return nil
 		case <-s.news.wake:
 		}
-		got := s.news.take()
-		err := s.followTopics(got)
-		if err == nil {
-			err = s.followOffsets(got)
-		}
-		if err == nil {
-			err = s.followTerms(got)
-		}
+		got, err := s.followNews()
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
@@ -139,6 +132,22 @@ func (s *Store) follow(ctx context.Context) error {
 		s.news.back(got)
 		s.cfg.Clock.AfterFunc(followAgain, s.news.signal)
 	}
+}
+
+// followNews follows what there is. When it returns without an error, all of which was
+// told before the call has taken effect.
+func (s *Store) followNews() (*news, error) {
+	s.followMu.Lock()
+	defer s.followMu.Unlock()
+	got := s.news.take()
+	err := s.followTopics(got)
+	if err == nil {
+		err = s.followOffsets(got)
+	}
+	if err == nil {
+		err = s.followTerms(got)
+	}
+	return got, err
 }
 
 func (s *Store) followOffsets(got *news) error {

@@ -145,14 +145,9 @@ func (m *member) receive(rng *mrand.Rand, from ...*member) {
 // settle waits until what was received has been followed.
 func (m *member) settle() {
 	m.t.Helper()
-	for range 2 { // follow may just have taken what there was
-		m.changeMu.Lock()
-		got := m.news.take()
-		m.changeMu.Unlock()
-		m.must(m.followTopics(got))
-		m.must(m.followOffsets(got))
-		m.must(m.groups.Refresh(nil))
-	}
+	_, err := m.followNews()
+	m.must(err)
+	m.must(m.groups.Refresh(nil))
 }
 
 // catalogue says what clients see of topics and offsets, one a line.

@@ -136,6 +136,7 @@ type Store struct {
 	expiredMu sync.Mutex
 	onExpired []*func(m string, key []byte)
 
+	followMu sync.Mutex // held by whoever follows news
 	changeMu sync.Mutex // held by whoever creates, changes or deletes topics
 	memberMu sync.Mutex // held by whoever invites, redeems or removes
 
