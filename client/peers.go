@@ -84,6 +84,7 @@ type Member struct {
 	Forked    bool      `json:"forked"`
 	Entries   int64     `json:"entries"`
 	Last      time.Time `json:"last"`
+	Dormant   bool      `json:"dormant"` // nobody waits for it
 }
 
 // RemovedMember says what a removal did.
@@ -151,10 +152,35 @@ func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	for i, m := range res.Members {
 		all[i] = Member{
 			Node: m.Node, Role: m.Role, Creator: m.Creator, Self: m.Self, By: m.By, RemovedBy: m.RemovedBy,
-			Unseen: m.Unseen, Forked: m.Forked, Entries: m.Entries, Last: timeOf(m.Last),
+			Unseen: m.Unseen, Forked: m.Forked, Entries: m.Entries, Last: timeOf(m.Last), Dormant: m.Dormant,
 		}
 	}
 	return all, nil
+}
+
+// SetRole gives a member another role, or one that was removed a role again; it is named
+// by its key or how that begins. It returns the role that it has. Kinds NotFound, Denied.
+func (c *Client) SetRole(ctx context.Context, node, role string) (string, error) {
+	res, err := c.peers.Change(ctx, &pb.PeerServiceChangeRequest{Store: c.store, Node: node, Role: role})
+	return res.GetMember().GetRole(), err
+}
+
+// SetDormant says that a member is dormant, so that nobody waits for it, or active
+// again; it is named likewise. Kinds NotFound, Denied.
+func (c *Client) SetDormant(ctx context.Context, node string, dormant bool) error {
+	presence := "active"
+	if dormant {
+		presence = "dormant"
+	}
+	_, err := c.peers.Change(ctx, &pb.PeerServiceChangeRequest{Store: c.store, Node: node, Presence: presence})
+	return err
+}
+
+// Adopt lets what a removed member wrote, and its remover had not seen, count after all.
+// It returns how many entries those are. Kinds NotFound, Denied, Conflict.
+func (c *Client) Adopt(ctx context.Context, node string) (int64, error) {
+	res, err := c.peers.Adopt(ctx, &pb.PeerServiceAdoptRequest{Store: c.store, Node: node})
+	return res.GetEntries(), err
 }
 
 // Invitations lists invitations to the store, and what became of them.

@@ -25,16 +25,17 @@ type Config struct {
 	// authentication.
 	Insecure bool `key:"insecure" doc:"allow other addresses than loopback without TLS or authentication"`
 
-	Kafka  Kafka  `key:"kafka"`
-	Redis  Redis  `key:"redis"`
-	HTTP   HTTP   `key:"http"`
-	Mesh   Mesh   `key:"mesh"`
-	TLS    TLS    `key:"tls"`
-	Log    Log    `key:"log"`
-	State  State  `key:"state"`
-	Groups Groups `key:"groups"`
-	Limits Limits `key:"limits"`
-	Logs   Logs   `key:"logs"`
+	Kafka  Kafka   `key:"kafka"`
+	Redis  Redis   `key:"redis"`
+	HTTP   HTTP    `key:"http"`
+	Mesh   Mesh    `key:"mesh"`
+	TLS    TLS     `key:"tls"`
+	Log    Log     `key:"log"`
+	State  State   `key:"state"`
+	Member Members `key:"member"`
+	Groups Groups  `key:"groups"`
+	Limits Limits  `key:"limits"`
+	Logs   Logs    `key:"logs"`
 }
 
 // Kafka configures the Kafka front end.
@@ -100,6 +101,13 @@ type State struct {
 	// PruneAfterMs: with SnapshotKeep newer ones there, history is pruned to a snapshot
 	// that is so old, in ms; -1: never by the node itself.
 	PruneAfterMs int64 `key:"prune_after_ms" doc:"age of a snapshot, with state.snapshot_keep newer ones, to which history is pruned; -1: only when asked for"`
+}
+
+// Members says what becomes of those that are not seen.
+type Members struct {
+	// DormantAfterMs is how long a member of a store may be gone before this node, if it is
+	// an admin there, says that it is dormant: nobody waits for it any more, in ms; 0: never.
+	DormantAfterMs int64 `key:"dormant_after_ms" doc:"how long a member may be gone before an admin's node says that nobody waits for it; 0: never"`
 }
 
 // HTTP configures the API, metrics and health listener.
@@ -215,9 +223,10 @@ func Default() Config {
 			Listen: "127.0.0.1:6379", Connections: 10_000, ConnectionsPerAddress: 10_000, ArgumentBytes: 64 << 20, QueryBytes: 128 << 20,
 			ReplyBytes: 256 << 20, PushBytes: 32 << 20, BufferedBytes: 1 << 30,
 		},
-		HTTP:  HTTP{Listen: "127.0.0.1:8080"},
-		Mesh:  Mesh{Listen: "127.0.0.1:0"},
-		State: State{Durability: "fsync", FlushMs: 1000, CacheBytes: 64 << 20, SnapshotKeep: 3, PruneAfterMs: -1},
+		HTTP:   HTTP{Listen: "127.0.0.1:8080"},
+		Mesh:   Mesh{Listen: "127.0.0.1:0"},
+		State:  State{Durability: "fsync", FlushMs: 1000, CacheBytes: 64 << 20, SnapshotKeep: 3, PruneAfterMs: -1},
+		Member: Members{DormantAfterMs: 30 * 24 * 3600 * 1000},
 		Log: Log{
 			Durability: "fsync", FlushMs: 1000, SegmentBytes: 128 << 20,
 			RetentionMs: 7 * 24 * 3600 * 1000, RetentionBytes: -1, RetentionCheckMs: 300_000, CompactionCheckMs: 15_000,
@@ -350,6 +359,7 @@ func (v *problems) redis(c Config) {
 	v.between("redis.idle_ms", r.IdleMs, 0, 1<<40)
 	v.between("state.flush_ms", c.State.FlushMs, 1, 3_600_000)
 	v.between("state.cache_bytes", c.State.CacheBytes, 1<<20, 1<<40)
+	v.between("member.dormant_after_ms", c.Member.DormantAfterMs, 0, 1<<40)
 	v.snapshots(c.State)
 }
 

@@ -97,7 +97,7 @@ func storeConfig(cfg Config, key identity.Key, id lattice.StoreID, log *slog.Log
 		RetentionCheck: ms(cfg.Log.RetentionCheckMs), CompactionCheck: ms(cfg.Log.CompactionCheckMs),
 		Group:      groupConfig(cfg.Groups),
 		NodeConfig: kafkaConfigs(cfg),
-		State:      stateConfig(cfg.State),
+		State:      stateConfig(cfg.State, cfg.Member),
 	}
 }
 
@@ -108,13 +108,13 @@ func groupConfig(g Groups) group.Config {
 	return c
 }
 
-func stateConfig(c State) store.StateConfig {
+func stateConfig(c State, m Members) store.StateConfig {
 	d, err := signedlog.ParseDurability(c.Durability)
 	if err != nil {
 		d = signedlog.Fsync // Validate has refused it
 	}
 	return store.StateConfig{
-		Durability: d, FlushEvery: ms(c.FlushMs), CacheBytes: c.CacheBytes,
+		Durability: d, FlushEvery: ms(c.FlushMs), CacheBytes: c.CacheBytes, DormantAfter: ms(m.DormantAfterMs),
 		Upkeep: store.Upkeep{Every: ms(c.SnapshotEveryMs), Keep: c.SnapshotKeep, PruneAfter: ms(c.PruneAfterMs)},
 	}
 }

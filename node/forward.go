@@ -22,6 +22,7 @@ func takePart(m *p2p.Mesh, st *store.Store, gathered keyval.Staging) error {
 	if err := m.Add(leads{newReplica(st, gathered), st}); err != nil {
 		return err
 	}
+	st.UseSeen(m.Seen)
 	st.UseElsewhere(elsewhere{m, st.Info().ID})
 	return nil
 }

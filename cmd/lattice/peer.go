@@ -20,7 +20,7 @@ import (
 
 func newPeer(a *app) *cobra.Command {
 	return family("peer", "Invite nodes into a store, join one, and see who is in it",
-		newPeerInvite(a), newPeerJoin(a), newPeerList(a), newPeerMembers(a), newPeerInvitations(a), newPeerRevoke(a), newPeerRemove(a))
+		newPeerInvite(a), newPeerJoin(a), newPeerList(a), newPeerMembers(a), newPeerInvitations(a), newPeerRevoke(a), newPeerRemove(a), newPeerAdopt(a), newPeerRole(a), newPeerPresence(a, true), newPeerPresence(a, false))
 }
 
 func newPeerInvite(a *app) *cobra.Command {

@@ -21,10 +21,11 @@ type memberRow struct {
 	Forked    bool   `json:"forked"`
 	Entries   int64  `json:"entries"`
 	Last      string `json:"last,omitempty"`
+	Dormant   bool   `json:"dormant"`
 }
 
 func memberRowOf(m client.Member) memberRow {
-	r := memberRow{m.Node, m.Role, m.Creator, m.Self, m.By, m.RemovedBy, m.Unseen, m.Forked, m.Entries, ""}
+	r := memberRow{m.Node, m.Role, m.Creator, m.Self, m.By, m.RemovedBy, m.Unseen, m.Forked, m.Entries, "", m.Dormant}
 	if !m.Last.IsZero() {
 		r.Last = cli.Time(m.Last)
 	}
@@ -66,7 +67,7 @@ func (a *app) showMembers(rows []memberRow) error {
 		case r.Role == "none" && r.RemovedBy != "":
 			role, note = "removed", "by "+cli.Short(r.RemovedBy)
 			if r.Unseen > 0 {
-				note += fmt.Sprintf("; %s entries came later and do not count", cli.Count(r.Unseen))
+				note += fmt.Sprintf("; %s entries came later and do not count: lattice peer adopt %s", cli.Count(r.Unseen), cli.Short(r.Node))
 			}
 		case r.Role == "none":
 			note = "not admitted, as far as is known here"
@@ -77,6 +78,9 @@ func (a *app) showMembers(rows []memberRow) error {
 		}
 		if r.Self {
 			note = joinNotes("this node", note)
+		}
+		if r.Dormant && r.Role != "none" {
+			note = joinNotes(note, "dormant: nobody waits for it")
 		}
 		if r.Forked {
 			note = joinNotes(note, "signed two entries for one place: nothing from there on counts")
@@ -198,7 +202,8 @@ writers and admins; of two that remove each other both are.`,
 				return memberHint(err)
 			}
 			return a.print(map[string]any{"removed": r.Node, "role": r.Role, "entries": r.Entries}, func() error {
-				_, err := fmt.Fprintf(a.stdout, "removed %s %s; %s of its entries count on, what else it wrote does not\n",
+				_, err := fmt.Fprintf(a.stdout, "removed %s %s; %s of its entries count on, what else it wrote does not\n"+
+					"What of that arrives is counted in lattice peer members, and lattice peer adopt %[2]s lets it count.\n",
 					r.Role, cli.Short(r.Node), cli.Count(r.Entries))
 				return err
 			})

@@ -41,6 +41,8 @@ type Member struct {
 	Unseen    uint64
 	// Forked: it signed two entries for one place. Nothing from there on counts.
 	Forked bool
+	// Dormant: nobody waits for it. It keeps its role.
+	Dormant bool
 	// Entries is how many of its entries are here, and Last is the time of the newest.
 	Entries uint64
 	Last    time.Time
@@ -171,7 +173,7 @@ func (s *Store) Members() []Member {
 	var all []Member
 	s.state.ReadRoster(func(r *roster.Roster) {
 		for _, st := range r.Standings() {
-			m := Member{Node: st.Author, Role: st.Role, Creator: st.Creator, Self: st.Author == s.info.Node, By: st.Granted.Author}
+			m := Member{Node: st.Author, Role: st.Role, Creator: st.Creator, Self: st.Author == s.info.Node, By: st.Granted.Author, Dormant: st.Dormant}
 			if n := len(st.Removed); n > 0 && st.Role == roster.None {
 				m.RemovedBy = st.Removed[n-1].Author
 			}

@@ -72,7 +72,10 @@ type StateConfig struct {
 	Durability signedlog.Durability // what an acknowledged write of a key survives
 	FlushEvery time.Duration        // how late a sync may be at level Interval; default 1 s
 	CacheBytes int64                // of keys in memory, about; default 64 MiB
-	Upkeep     Upkeep               // snapshots that the node takes by itself; default none
+	// DormantAfter is how long a member may be gone before an admin's node says that it
+	// is dormant; 0: none does.
+	DormantAfter time.Duration
+	Upkeep       Upkeep // snapshots that the node takes by itself; default none
 	// ReportEvery is how often it is looked whether other members are to be told how far
 	// entries are durable here; default 5 s. See report.go.
 	ReportEvery time.Duration
@@ -132,6 +135,7 @@ type Store struct {
 	elsewhere atomic.Pointer[Elsewhere]
 	watch     topicWatch
 	heard     heard
+	seen      atomic.Pointer[func(lattice.NodeID) time.Time]
 
 	expiredMu sync.Mutex
 	onExpired []*func(m string, key []byte)
@@ -362,7 +366,7 @@ func (s *Store) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for name, run := range map[string]func(context.Context) error{
 		"groups": s.groups.Run, "share groups": s.shares.Run, "transactions": s.txns.Run, "housekeeping": s.keepHouse,
-		"expiry": s.expire, "catalogue": s.follow, "snapshots": s.tend, "reports": s.report,
+		"expiry": s.expire, "catalogue": s.follow, "snapshots": s.tend, "reports": s.report, "presence": s.attend,
 	} {
 		wg.Add(1)
 		go func() {

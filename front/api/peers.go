@@ -167,12 +167,68 @@ func (a peerService) Members(_ context.Context, r *pb.PeerServiceMembersRequest)
 	}
 	res := &pb.PeerServiceMembersResponse{Store: a.message(s)}
 	for _, m := range s.Members() {
-		res.Members = append(res.Members, &pb.Member{
-			Node: m.Node.String(), Role: m.Role.String(), Creator: m.Creator, Self: m.Self, By: nodeText(m.By), RemovedBy: nodeText(m.RemovedBy),
-			Unseen: int64(m.Unseen), Forked: m.Forked, Entries: int64(m.Entries), Last: stamp(m.Last),
-		})
+		res.Members = append(res.Members, memberMessage(m))
 	}
 	return res, nil
+}
+
+func memberMessage(m store.Member) *pb.Member {
+	return &pb.Member{
+		Node: m.Node.String(), Role: m.Role.String(), Creator: m.Creator, Self: m.Self, By: nodeText(m.By), RemovedBy: nodeText(m.RemovedBy),
+		Unseen: int64(m.Unseen), Forked: m.Forked, Entries: int64(m.Entries), Last: stamp(m.Last), Dormant: m.Dormant,
+	}
+}
+
+// member finds the one member whose id begins so.
+func member(s *store.Store, begin string) (store.Member, error) {
+	return choose("member", begin, s.Members(), func(m store.Member) string { return m.Node.String() }, "lattice peer members shows those there are")
+}
+
+func (a peerService) Change(ctx context.Context, r *pb.PeerServiceChangeRequest) (*pb.PeerServiceChangeResponse, error) {
+	s, err := a.store(r.Store)
+	if err != nil {
+		return nil, err
+	}
+	m, err := member(s, r.Node)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case (r.Role == "") == (r.Presence == ""):
+		return nil, lattice.E(lattice.Invalid, errors.New("want a role, or a presence"))
+	case r.Role != "":
+		var role roster.Role
+		if role, err = roster.ParseRole(r.Role); err == nil {
+			err = s.SetRole(ctx, m.Node, role)
+		}
+	case r.Presence == "dormant" || r.Presence == "active":
+		err = s.SetDormant(ctx, m.Node, r.Presence == "dormant")
+	default:
+		err = lattice.E(lattice.Invalid, fmt.Errorf("presence %q: want dormant or active", r.Presence))
+	}
+	if err == nil {
+		m, err = member(s, m.Node.String())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &pb.PeerServiceChangeResponse{Member: memberMessage(m)}, nil
+}
+
+func (a peerService) Adopt(ctx context.Context, r *pb.PeerServiceAdoptRequest) (*pb.PeerServiceAdoptResponse, error) {
+	s, err := a.store(r.Store)
+	if err != nil {
+		return nil, err
+	}
+	m, err := member(s, r.Node)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.Adopt(ctx, m.Node)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.PeerServiceAdoptResponse{Node: done.Node.String(), Entries: int64(done.Entries)}, nil
 }
 
 func (a peerService) Invitations(_ context.Context, r *pb.PeerServiceInvitationsRequest) (*pb.PeerServiceInvitationsResponse, error) {
@@ -228,8 +284,7 @@ func (a peerService) Remove(ctx context.Context, r *pb.PeerServiceRemoveRequest)
 
 // memberNamed finds a member by how its node id begins.
 func memberNamed(s *store.Store, begin string) (lattice.NodeID, error) {
-	m, err := choose("member", begin, s.Members(), func(m store.Member) string { return m.Node.String() },
-		"lattice peer members shows those there are")
+	m, err := member(s, begin)
 	return m.Node, err
 }
 

@@ -192,6 +192,16 @@ func (b *book) hear(n lattice.NodeID, addresses []string) {
 	}
 }
 
+// lastSeen is when a node was connected last; the zero time if that is not known.
+func (b *book) lastSeen(n lattice.NodeID) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l := b.peers[n]; l != nil && l.seen > 0 {
+		return time.UnixMilli(l.seen)
+	}
+	return time.Time{}
+}
+
 // reached returns where a node listens, if it was connected since then.
 func (b *book) reached(n lattice.NodeID, since time.Time) []string {
 	b.mu.Lock()

@@ -122,6 +122,9 @@ func (m *Mesh) Addresses() []string {
 	return out[:min(len(out), maxAddresses)]
 }
 
+// Seen is when a node was connected with this one last; the zero time if that is not known.
+func (m *Mesh) Seen(n lattice.NodeID) time.Time { return m.book.lastSeen(n) }
+
 // Remember notes where a node may be called, as its operator says. It is called if it
 // is a member of a store here. Kind Invalid: one is no address.
 func (m *Mesh) Remember(n lattice.NodeID, addresses []string) error {

@@ -762,8 +762,10 @@ type Member struct {
 	// It signed two entries for one place, and nothing from there on counts.
 	Forked bool `protobuf:"varint,8,opt,name=forked,proto3" json:"forked,omitempty"`
 	// Entries of it that are here, and the time of the newest.
-	Entries       int64                  `protobuf:"varint,9,opt,name=entries,proto3" json:"entries,omitempty"`
-	Last          *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last,proto3" json:"last,omitempty"`
+	Entries int64                  `protobuf:"varint,9,opt,name=entries,proto3" json:"entries,omitempty"`
+	Last    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last,proto3" json:"last,omitempty"`
+	// Nobody waits for it: it was not seen for long, or an admin said so.
+	Dormant       bool `protobuf:"varint,11,opt,name=dormant,proto3" json:"dormant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -868,6 +870,234 @@ func (x *Member) GetLast() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Member) GetDormant() bool {
+	if x != nil {
+		return x.Dormant
+	}
+	return false
+}
+
+type PeerServiceChangeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Store string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	// Node in hex, or how that begins.
+	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// "reader", "writer", "admin" or "owner"; empty: it keeps its role.
+	Role string `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"`
+	// "dormant" or "active"; empty: it stays as it is.
+	Presence      string `protobuf:"bytes,4,opt,name=presence,proto3" json:"presence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerServiceChangeRequest) Reset() {
+	*x = PeerServiceChangeRequest{}
+	mi := &file_lattice_v1_peer_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerServiceChangeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerServiceChangeRequest) ProtoMessage() {}
+
+func (x *PeerServiceChangeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_peer_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerServiceChangeRequest.ProtoReflect.Descriptor instead.
+func (*PeerServiceChangeRequest) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *PeerServiceChangeRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *PeerServiceChangeRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *PeerServiceChangeRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *PeerServiceChangeRequest) GetPresence() string {
+	if x != nil {
+		return x.Presence
+	}
+	return ""
+}
+
+type PeerServiceChangeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        *Member                `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerServiceChangeResponse) Reset() {
+	*x = PeerServiceChangeResponse{}
+	mi := &file_lattice_v1_peer_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerServiceChangeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerServiceChangeResponse) ProtoMessage() {}
+
+func (x *PeerServiceChangeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_peer_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerServiceChangeResponse.ProtoReflect.Descriptor instead.
+func (*PeerServiceChangeResponse) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PeerServiceChangeResponse) GetMember() *Member {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
+type PeerServiceAdoptRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Store string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	// Node in hex, or how that begins.
+	Node          string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerServiceAdoptRequest) Reset() {
+	*x = PeerServiceAdoptRequest{}
+	mi := &file_lattice_v1_peer_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerServiceAdoptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerServiceAdoptRequest) ProtoMessage() {}
+
+func (x *PeerServiceAdoptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_peer_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerServiceAdoptRequest.ProtoReflect.Descriptor instead.
+func (*PeerServiceAdoptRequest) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PeerServiceAdoptRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *PeerServiceAdoptRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+type PeerServiceAdoptResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Entries that did not count, and do now.
+	Entries       int64 `protobuf:"varint,2,opt,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerServiceAdoptResponse) Reset() {
+	*x = PeerServiceAdoptResponse{}
+	mi := &file_lattice_v1_peer_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerServiceAdoptResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerServiceAdoptResponse) ProtoMessage() {}
+
+func (x *PeerServiceAdoptResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_peer_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerServiceAdoptResponse.ProtoReflect.Descriptor instead.
+func (*PeerServiceAdoptResponse) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *PeerServiceAdoptResponse) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *PeerServiceAdoptResponse) GetEntries() int64 {
+	if x != nil {
+		return x.Entries
+	}
+	return 0
+}
+
 type PeerServiceInvitationsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
@@ -877,7 +1107,7 @@ type PeerServiceInvitationsRequest struct {
 
 func (x *PeerServiceInvitationsRequest) Reset() {
 	*x = PeerServiceInvitationsRequest{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[11]
+	mi := &file_lattice_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -889,7 +1119,7 @@ func (x *PeerServiceInvitationsRequest) String() string {
 func (*PeerServiceInvitationsRequest) ProtoMessage() {}
 
 func (x *PeerServiceInvitationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[11]
+	mi := &file_lattice_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -902,7 +1132,7 @@ func (x *PeerServiceInvitationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerServiceInvitationsRequest.ProtoReflect.Descriptor instead.
 func (*PeerServiceInvitationsRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PeerServiceInvitationsRequest) GetStore() string {
@@ -922,7 +1152,7 @@ type PeerServiceInvitationsResponse struct {
 
 func (x *PeerServiceInvitationsResponse) Reset() {
 	*x = PeerServiceInvitationsResponse{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[12]
+	mi := &file_lattice_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -934,7 +1164,7 @@ func (x *PeerServiceInvitationsResponse) String() string {
 func (*PeerServiceInvitationsResponse) ProtoMessage() {}
 
 func (x *PeerServiceInvitationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[12]
+	mi := &file_lattice_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -947,7 +1177,7 @@ func (x *PeerServiceInvitationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerServiceInvitationsResponse.ProtoReflect.Descriptor instead.
 func (*PeerServiceInvitationsResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PeerServiceInvitationsResponse) GetInvitations() []*Invitation {
@@ -968,7 +1198,7 @@ type PeerServiceRevokeRequest struct {
 
 func (x *PeerServiceRevokeRequest) Reset() {
 	*x = PeerServiceRevokeRequest{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[13]
+	mi := &file_lattice_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -980,7 +1210,7 @@ func (x *PeerServiceRevokeRequest) String() string {
 func (*PeerServiceRevokeRequest) ProtoMessage() {}
 
 func (x *PeerServiceRevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[13]
+	mi := &file_lattice_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -993,7 +1223,7 @@ func (x *PeerServiceRevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerServiceRevokeRequest.ProtoReflect.Descriptor instead.
 func (*PeerServiceRevokeRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PeerServiceRevokeRequest) GetStore() string {
@@ -1019,7 +1249,7 @@ type PeerServiceRevokeResponse struct {
 
 func (x *PeerServiceRevokeResponse) Reset() {
 	*x = PeerServiceRevokeResponse{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[14]
+	mi := &file_lattice_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1031,7 +1261,7 @@ func (x *PeerServiceRevokeResponse) String() string {
 func (*PeerServiceRevokeResponse) ProtoMessage() {}
 
 func (x *PeerServiceRevokeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[14]
+	mi := &file_lattice_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1044,7 +1274,7 @@ func (x *PeerServiceRevokeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerServiceRevokeResponse.ProtoReflect.Descriptor instead.
 func (*PeerServiceRevokeResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PeerServiceRevokeResponse) GetInvitation() *Invitation {
@@ -1065,7 +1295,7 @@ type PeerServiceRemoveRequest struct {
 
 func (x *PeerServiceRemoveRequest) Reset() {
 	*x = PeerServiceRemoveRequest{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[15]
+	mi := &file_lattice_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1077,7 +1307,7 @@ func (x *PeerServiceRemoveRequest) String() string {
 func (*PeerServiceRemoveRequest) ProtoMessage() {}
 
 func (x *PeerServiceRemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[15]
+	mi := &file_lattice_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1090,7 +1320,7 @@ func (x *PeerServiceRemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerServiceRemoveRequest.ProtoReflect.Descriptor instead.
 func (*PeerServiceRemoveRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PeerServiceRemoveRequest) GetStore() string {
@@ -1120,7 +1350,7 @@ type PeerServiceRemoveResponse struct {
 
 func (x *PeerServiceRemoveResponse) Reset() {
 	*x = PeerServiceRemoveResponse{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[16]
+	mi := &file_lattice_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1132,7 +1362,7 @@ func (x *PeerServiceRemoveResponse) String() string {
 func (*PeerServiceRemoveResponse) ProtoMessage() {}
 
 func (x *PeerServiceRemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[16]
+	mi := &file_lattice_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1145,7 +1375,7 @@ func (x *PeerServiceRemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerServiceRemoveResponse.ProtoReflect.Descriptor instead.
 func (*PeerServiceRemoveResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PeerServiceRemoveResponse) GetNode() string {
@@ -1235,7 +1465,7 @@ const file_lattice_v1_peer_proto_rawDesc = "" +
 	"\x05store\x18\x01 \x01(\tR\x05store\"s\n" +
 	"\x1aPeerServiceMembersResponse\x12'\n" +
 	"\x05store\x18\x01 \x01(\v2\x11.lattice.v1.StoreR\x05store\x12,\n" +
-	"\amembers\x18\x02 \x03(\v2\x12.lattice.v1.MemberR\amembers\"\x87\x02\n" +
+	"\amembers\x18\x02 \x03(\v2\x12.lattice.v1.MemberR\amembers\"\xa1\x02\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -1248,7 +1478,21 @@ const file_lattice_v1_peer_proto_rawDesc = "" +
 	"\x06forked\x18\b \x01(\bR\x06forked\x12\x18\n" +
 	"\aentries\x18\t \x01(\x03R\aentries\x12.\n" +
 	"\x04last\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\x04last\"5\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x04last\x12\x18\n" +
+	"\adormant\x18\v \x01(\bR\adormant\"t\n" +
+	"\x18PeerServiceChangeRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
+	"\x04role\x18\x03 \x01(\tR\x04role\x12\x1a\n" +
+	"\bpresence\x18\x04 \x01(\tR\bpresence\"G\n" +
+	"\x19PeerServiceChangeResponse\x12*\n" +
+	"\x06member\x18\x01 \x01(\v2\x12.lattice.v1.MemberR\x06member\"C\n" +
+	"\x17PeerServiceAdoptRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"H\n" +
+	"\x18PeerServiceAdoptResponse\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
+	"\aentries\x18\x02 \x01(\x03R\aentries\"5\n" +
 	"\x1dPeerServiceInvitationsRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\"Z\n" +
 	"\x1ePeerServiceInvitationsResponse\x128\n" +
@@ -1268,7 +1512,7 @@ const file_lattice_v1_peer_proto_rawDesc = "" +
 	"\x19PeerServiceRemoveResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
-	"\aentries\x18\x03 \x01(\x03R\aentries2\x86\x05\n" +
+	"\aentries\x18\x03 \x01(\x03R\aentries2\xb1\x06\n" +
 	"\vPeerService\x12U\n" +
 	"\x06Invite\x12$.lattice.v1.PeerServiceInviteRequest\x1a%.lattice.v1.PeerServiceInviteResponse\x12O\n" +
 	"\x04Join\x12\".lattice.v1.PeerServiceJoinRequest\x1a#.lattice.v1.PeerServiceJoinResponse\x12W\n" +
@@ -1276,7 +1520,9 @@ const file_lattice_v1_peer_proto_rawDesc = "" +
 	"\aMembers\x12%.lattice.v1.PeerServiceMembersRequest\x1a&.lattice.v1.PeerServiceMembersResponse\"\x03\x90\x02\x01\x12i\n" +
 	"\vInvitations\x12).lattice.v1.PeerServiceInvitationsRequest\x1a*.lattice.v1.PeerServiceInvitationsResponse\"\x03\x90\x02\x01\x12U\n" +
 	"\x06Revoke\x12$.lattice.v1.PeerServiceRevokeRequest\x1a%.lattice.v1.PeerServiceRevokeResponse\x12U\n" +
-	"\x06Remove\x12$.lattice.v1.PeerServiceRemoveRequest\x1a%.lattice.v1.PeerServiceRemoveResponseB;Z9github.com/lattice-log/lattice/proto/lattice/v1;latticev1b\x06proto3"
+	"\x06Remove\x12$.lattice.v1.PeerServiceRemoveRequest\x1a%.lattice.v1.PeerServiceRemoveResponse\x12U\n" +
+	"\x06Change\x12$.lattice.v1.PeerServiceChangeRequest\x1a%.lattice.v1.PeerServiceChangeResponse\x12R\n" +
+	"\x05Adopt\x12#.lattice.v1.PeerServiceAdoptRequest\x1a$.lattice.v1.PeerServiceAdoptResponseB;Z9github.com/lattice-log/lattice/proto/lattice/v1;latticev1b\x06proto3"
 
 var (
 	file_lattice_v1_peer_proto_rawDescOnce sync.Once
@@ -1290,7 +1536,7 @@ func file_lattice_v1_peer_proto_rawDescGZIP() []byte {
 	return file_lattice_v1_peer_proto_rawDescData
 }
 
-var file_lattice_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_lattice_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_lattice_v1_peer_proto_goTypes = []any{
 	(*PeerServiceInviteRequest)(nil),       // 0: lattice.v1.PeerServiceInviteRequest
 	(*PeerServiceInviteResponse)(nil),      // 1: lattice.v1.PeerServiceInviteResponse
@@ -1303,53 +1549,62 @@ var file_lattice_v1_peer_proto_goTypes = []any{
 	(*PeerServiceMembersRequest)(nil),      // 8: lattice.v1.PeerServiceMembersRequest
 	(*PeerServiceMembersResponse)(nil),     // 9: lattice.v1.PeerServiceMembersResponse
 	(*Member)(nil),                         // 10: lattice.v1.Member
-	(*PeerServiceInvitationsRequest)(nil),  // 11: lattice.v1.PeerServiceInvitationsRequest
-	(*PeerServiceInvitationsResponse)(nil), // 12: lattice.v1.PeerServiceInvitationsResponse
-	(*PeerServiceRevokeRequest)(nil),       // 13: lattice.v1.PeerServiceRevokeRequest
-	(*PeerServiceRevokeResponse)(nil),      // 14: lattice.v1.PeerServiceRevokeResponse
-	(*PeerServiceRemoveRequest)(nil),       // 15: lattice.v1.PeerServiceRemoveRequest
-	(*PeerServiceRemoveResponse)(nil),      // 16: lattice.v1.PeerServiceRemoveResponse
-	nil,                                    // 17: lattice.v1.PeerServicePeersResponse.RefusedEntry
-	(*durationpb.Duration)(nil),            // 18: google.protobuf.Duration
-	(*Store)(nil),                          // 19: lattice.v1.Store
-	(*timestamppb.Timestamp)(nil),          // 20: google.protobuf.Timestamp
+	(*PeerServiceChangeRequest)(nil),       // 11: lattice.v1.PeerServiceChangeRequest
+	(*PeerServiceChangeResponse)(nil),      // 12: lattice.v1.PeerServiceChangeResponse
+	(*PeerServiceAdoptRequest)(nil),        // 13: lattice.v1.PeerServiceAdoptRequest
+	(*PeerServiceAdoptResponse)(nil),       // 14: lattice.v1.PeerServiceAdoptResponse
+	(*PeerServiceInvitationsRequest)(nil),  // 15: lattice.v1.PeerServiceInvitationsRequest
+	(*PeerServiceInvitationsResponse)(nil), // 16: lattice.v1.PeerServiceInvitationsResponse
+	(*PeerServiceRevokeRequest)(nil),       // 17: lattice.v1.PeerServiceRevokeRequest
+	(*PeerServiceRevokeResponse)(nil),      // 18: lattice.v1.PeerServiceRevokeResponse
+	(*PeerServiceRemoveRequest)(nil),       // 19: lattice.v1.PeerServiceRemoveRequest
+	(*PeerServiceRemoveResponse)(nil),      // 20: lattice.v1.PeerServiceRemoveResponse
+	nil,                                    // 21: lattice.v1.PeerServicePeersResponse.RefusedEntry
+	(*durationpb.Duration)(nil),            // 22: google.protobuf.Duration
+	(*Store)(nil),                          // 23: lattice.v1.Store
+	(*timestamppb.Timestamp)(nil),          // 24: google.protobuf.Timestamp
 }
 var file_lattice_v1_peer_proto_depIdxs = []int32{
-	18, // 0: lattice.v1.PeerServiceInviteRequest.expires_in:type_name -> google.protobuf.Duration
+	22, // 0: lattice.v1.PeerServiceInviteRequest.expires_in:type_name -> google.protobuf.Duration
 	2,  // 1: lattice.v1.PeerServiceInviteResponse.invitation:type_name -> lattice.v1.Invitation
-	19, // 2: lattice.v1.PeerServiceInviteResponse.store:type_name -> lattice.v1.Store
-	20, // 3: lattice.v1.Invitation.expires:type_name -> google.protobuf.Timestamp
-	19, // 4: lattice.v1.PeerServiceJoinResponse.store:type_name -> lattice.v1.Store
-	19, // 5: lattice.v1.PeerServiceJoinResponse.previous:type_name -> lattice.v1.Store
-	19, // 6: lattice.v1.PeerServicePeersResponse.store:type_name -> lattice.v1.Store
+	23, // 2: lattice.v1.PeerServiceInviteResponse.store:type_name -> lattice.v1.Store
+	24, // 3: lattice.v1.Invitation.expires:type_name -> google.protobuf.Timestamp
+	23, // 4: lattice.v1.PeerServiceJoinResponse.store:type_name -> lattice.v1.Store
+	23, // 5: lattice.v1.PeerServiceJoinResponse.previous:type_name -> lattice.v1.Store
+	23, // 6: lattice.v1.PeerServicePeersResponse.store:type_name -> lattice.v1.Store
 	7,  // 7: lattice.v1.PeerServicePeersResponse.peers:type_name -> lattice.v1.Peer
-	17, // 8: lattice.v1.PeerServicePeersResponse.refused:type_name -> lattice.v1.PeerServicePeersResponse.RefusedEntry
-	20, // 9: lattice.v1.Peer.since:type_name -> google.protobuf.Timestamp
-	18, // 10: lattice.v1.Peer.round_trip:type_name -> google.protobuf.Duration
-	19, // 11: lattice.v1.PeerServiceMembersResponse.store:type_name -> lattice.v1.Store
+	21, // 8: lattice.v1.PeerServicePeersResponse.refused:type_name -> lattice.v1.PeerServicePeersResponse.RefusedEntry
+	24, // 9: lattice.v1.Peer.since:type_name -> google.protobuf.Timestamp
+	22, // 10: lattice.v1.Peer.round_trip:type_name -> google.protobuf.Duration
+	23, // 11: lattice.v1.PeerServiceMembersResponse.store:type_name -> lattice.v1.Store
 	10, // 12: lattice.v1.PeerServiceMembersResponse.members:type_name -> lattice.v1.Member
-	20, // 13: lattice.v1.Member.last:type_name -> google.protobuf.Timestamp
-	2,  // 14: lattice.v1.PeerServiceInvitationsResponse.invitations:type_name -> lattice.v1.Invitation
-	2,  // 15: lattice.v1.PeerServiceRevokeResponse.invitation:type_name -> lattice.v1.Invitation
-	0,  // 16: lattice.v1.PeerService.Invite:input_type -> lattice.v1.PeerServiceInviteRequest
-	3,  // 17: lattice.v1.PeerService.Join:input_type -> lattice.v1.PeerServiceJoinRequest
-	5,  // 18: lattice.v1.PeerService.Peers:input_type -> lattice.v1.PeerServicePeersRequest
-	8,  // 19: lattice.v1.PeerService.Members:input_type -> lattice.v1.PeerServiceMembersRequest
-	11, // 20: lattice.v1.PeerService.Invitations:input_type -> lattice.v1.PeerServiceInvitationsRequest
-	13, // 21: lattice.v1.PeerService.Revoke:input_type -> lattice.v1.PeerServiceRevokeRequest
-	15, // 22: lattice.v1.PeerService.Remove:input_type -> lattice.v1.PeerServiceRemoveRequest
-	1,  // 23: lattice.v1.PeerService.Invite:output_type -> lattice.v1.PeerServiceInviteResponse
-	4,  // 24: lattice.v1.PeerService.Join:output_type -> lattice.v1.PeerServiceJoinResponse
-	6,  // 25: lattice.v1.PeerService.Peers:output_type -> lattice.v1.PeerServicePeersResponse
-	9,  // 26: lattice.v1.PeerService.Members:output_type -> lattice.v1.PeerServiceMembersResponse
-	12, // 27: lattice.v1.PeerService.Invitations:output_type -> lattice.v1.PeerServiceInvitationsResponse
-	14, // 28: lattice.v1.PeerService.Revoke:output_type -> lattice.v1.PeerServiceRevokeResponse
-	16, // 29: lattice.v1.PeerService.Remove:output_type -> lattice.v1.PeerServiceRemoveResponse
-	23, // [23:30] is the sub-list for method output_type
-	16, // [16:23] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	24, // 13: lattice.v1.Member.last:type_name -> google.protobuf.Timestamp
+	10, // 14: lattice.v1.PeerServiceChangeResponse.member:type_name -> lattice.v1.Member
+	2,  // 15: lattice.v1.PeerServiceInvitationsResponse.invitations:type_name -> lattice.v1.Invitation
+	2,  // 16: lattice.v1.PeerServiceRevokeResponse.invitation:type_name -> lattice.v1.Invitation
+	0,  // 17: lattice.v1.PeerService.Invite:input_type -> lattice.v1.PeerServiceInviteRequest
+	3,  // 18: lattice.v1.PeerService.Join:input_type -> lattice.v1.PeerServiceJoinRequest
+	5,  // 19: lattice.v1.PeerService.Peers:input_type -> lattice.v1.PeerServicePeersRequest
+	8,  // 20: lattice.v1.PeerService.Members:input_type -> lattice.v1.PeerServiceMembersRequest
+	15, // 21: lattice.v1.PeerService.Invitations:input_type -> lattice.v1.PeerServiceInvitationsRequest
+	17, // 22: lattice.v1.PeerService.Revoke:input_type -> lattice.v1.PeerServiceRevokeRequest
+	19, // 23: lattice.v1.PeerService.Remove:input_type -> lattice.v1.PeerServiceRemoveRequest
+	11, // 24: lattice.v1.PeerService.Change:input_type -> lattice.v1.PeerServiceChangeRequest
+	13, // 25: lattice.v1.PeerService.Adopt:input_type -> lattice.v1.PeerServiceAdoptRequest
+	1,  // 26: lattice.v1.PeerService.Invite:output_type -> lattice.v1.PeerServiceInviteResponse
+	4,  // 27: lattice.v1.PeerService.Join:output_type -> lattice.v1.PeerServiceJoinResponse
+	6,  // 28: lattice.v1.PeerService.Peers:output_type -> lattice.v1.PeerServicePeersResponse
+	9,  // 29: lattice.v1.PeerService.Members:output_type -> lattice.v1.PeerServiceMembersResponse
+	16, // 30: lattice.v1.PeerService.Invitations:output_type -> lattice.v1.PeerServiceInvitationsResponse
+	18, // 31: lattice.v1.PeerService.Revoke:output_type -> lattice.v1.PeerServiceRevokeResponse
+	20, // 32: lattice.v1.PeerService.Remove:output_type -> lattice.v1.PeerServiceRemoveResponse
+	12, // 33: lattice.v1.PeerService.Change:output_type -> lattice.v1.PeerServiceChangeResponse
+	14, // 34: lattice.v1.PeerService.Adopt:output_type -> lattice.v1.PeerServiceAdoptResponse
+	26, // [26:35] is the sub-list for method output_type
+	17, // [17:26] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_lattice_v1_peer_proto_init() }
@@ -1364,7 +1619,7 @@ func file_lattice_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lattice_v1_peer_proto_rawDesc), len(file_lattice_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -47,6 +47,10 @@ const (
 	PeerServiceRevokeProcedure = "/lattice.v1.PeerService/Revoke"
 	// PeerServiceRemoveProcedure is the fully-qualified name of the PeerService's Remove RPC.
 	PeerServiceRemoveProcedure = "/lattice.v1.PeerService/Remove"
+	// PeerServiceChangeProcedure is the fully-qualified name of the PeerService's Change RPC.
+	PeerServiceChangeProcedure = "/lattice.v1.PeerService/Change"
+	// PeerServiceAdoptProcedure is the fully-qualified name of the PeerService's Adopt RPC.
+	PeerServiceAdoptProcedure = "/lattice.v1.PeerService/Adopt"
 )
 
 // PeerServiceClient is a client for the lattice.v1.PeerService service.
@@ -74,6 +78,14 @@ type PeerServiceClient interface {
 	// are on this node. KIND_NOT_FOUND: no such member. KIND_DENIED: this node may not
 	// remove it. KIND_CONFLICT: it was removed before.
 	Remove(context.Context, *v1.PeerServiceRemoveRequest) (*v1.PeerServiceRemoveResponse, error)
+	// Change gives a member another role, also one that was removed; or says that it is
+	// dormant, so that nobody waits for it, or active again. KIND_NOT_FOUND: no such
+	// member. KIND_DENIED: this node may not. KIND_INVALID: nothing, or two things.
+	Change(context.Context, *v1.PeerServiceChangeRequest) (*v1.PeerServiceChangeResponse, error)
+	// Adopt lets what a removed member wrote, and its remover had not seen, count after
+	// all, as far as it is on this node. KIND_NOT_FOUND: no such member. KIND_DENIED: this
+	// node may not. KIND_CONFLICT: there is nothing to adopt.
+	Adopt(context.Context, *v1.PeerServiceAdoptRequest) (*v1.PeerServiceAdoptResponse, error)
 }
 
 // NewPeerServiceClient constructs a client for the lattice.v1.PeerService service. By default, it
@@ -132,6 +144,18 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(peerServiceMethods.ByName("Remove")),
 			connect.WithClientOptions(opts...),
 		),
+		change: connect.NewClient[v1.PeerServiceChangeRequest, v1.PeerServiceChangeResponse](
+			httpClient,
+			baseURL+PeerServiceChangeProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Change")),
+			connect.WithClientOptions(opts...),
+		),
+		adopt: connect.NewClient[v1.PeerServiceAdoptRequest, v1.PeerServiceAdoptResponse](
+			httpClient,
+			baseURL+PeerServiceAdoptProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Adopt")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -144,6 +168,8 @@ type peerServiceClient struct {
 	invitations *connect.Client[v1.PeerServiceInvitationsRequest, v1.PeerServiceInvitationsResponse]
 	revoke      *connect.Client[v1.PeerServiceRevokeRequest, v1.PeerServiceRevokeResponse]
 	remove      *connect.Client[v1.PeerServiceRemoveRequest, v1.PeerServiceRemoveResponse]
+	change      *connect.Client[v1.PeerServiceChangeRequest, v1.PeerServiceChangeResponse]
+	adopt       *connect.Client[v1.PeerServiceAdoptRequest, v1.PeerServiceAdoptResponse]
 }
 
 // Invite calls lattice.v1.PeerService.Invite.
@@ -209,6 +235,24 @@ func (c *peerServiceClient) Remove(ctx context.Context, req *v1.PeerServiceRemov
 	return nil, err
 }
 
+// Change calls lattice.v1.PeerService.Change.
+func (c *peerServiceClient) Change(ctx context.Context, req *v1.PeerServiceChangeRequest) (*v1.PeerServiceChangeResponse, error) {
+	response, err := c.change.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Adopt calls lattice.v1.PeerService.Adopt.
+func (c *peerServiceClient) Adopt(ctx context.Context, req *v1.PeerServiceAdoptRequest) (*v1.PeerServiceAdoptResponse, error) {
+	response, err := c.adopt.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // PeerServiceHandler is an implementation of the lattice.v1.PeerService service.
 type PeerServiceHandler interface {
 	// Invite makes an invitation for one node. The token is in the answer and nowhere
@@ -234,6 +278,14 @@ type PeerServiceHandler interface {
 	// are on this node. KIND_NOT_FOUND: no such member. KIND_DENIED: this node may not
 	// remove it. KIND_CONFLICT: it was removed before.
 	Remove(context.Context, *v1.PeerServiceRemoveRequest) (*v1.PeerServiceRemoveResponse, error)
+	// Change gives a member another role, also one that was removed; or says that it is
+	// dormant, so that nobody waits for it, or active again. KIND_NOT_FOUND: no such
+	// member. KIND_DENIED: this node may not. KIND_INVALID: nothing, or two things.
+	Change(context.Context, *v1.PeerServiceChangeRequest) (*v1.PeerServiceChangeResponse, error)
+	// Adopt lets what a removed member wrote, and its remover had not seen, count after
+	// all, as far as it is on this node. KIND_NOT_FOUND: no such member. KIND_DENIED: this
+	// node may not. KIND_CONFLICT: there is nothing to adopt.
+	Adopt(context.Context, *v1.PeerServiceAdoptRequest) (*v1.PeerServiceAdoptResponse, error)
 }
 
 // NewPeerServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -288,6 +340,18 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(peerServiceMethods.ByName("Remove")),
 		connect.WithHandlerOptions(opts...),
 	)
+	peerServiceChangeHandler := connect.NewUnaryHandlerSimple(
+		PeerServiceChangeProcedure,
+		svc.Change,
+		connect.WithSchema(peerServiceMethods.ByName("Change")),
+		connect.WithHandlerOptions(opts...),
+	)
+	peerServiceAdoptHandler := connect.NewUnaryHandlerSimple(
+		PeerServiceAdoptProcedure,
+		svc.Adopt,
+		connect.WithSchema(peerServiceMethods.ByName("Adopt")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/lattice.v1.PeerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case PeerServiceInviteProcedure:
@@ -304,6 +368,10 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 			peerServiceRevokeHandler.ServeHTTP(w, r)
 		case PeerServiceRemoveProcedure:
 			peerServiceRemoveHandler.ServeHTTP(w, r)
+		case PeerServiceChangeProcedure:
+			peerServiceChangeHandler.ServeHTTP(w, r)
+		case PeerServiceAdoptProcedure:
+			peerServiceAdoptHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -339,4 +407,12 @@ func (UnimplementedPeerServiceHandler) Revoke(context.Context, *v1.PeerServiceRe
 
 func (UnimplementedPeerServiceHandler) Remove(context.Context, *v1.PeerServiceRemoveRequest) (*v1.PeerServiceRemoveResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.PeerService.Remove is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) Change(context.Context, *v1.PeerServiceChangeRequest) (*v1.PeerServiceChangeResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.PeerService.Change is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) Adopt(context.Context, *v1.PeerServiceAdoptRequest) (*v1.PeerServiceAdoptResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.PeerService.Adopt is not implemented"))
 }
