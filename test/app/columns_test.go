@@ -87,6 +87,7 @@ func body(w *world) {
 		run  func(w *world)
 	}{
 		{"one intent, everywhere", oneIntent},
+		{"the browser", looked},
 		{"intents that are repeated, and that expect", repeated},
 		{"poison", poison},
 		{"a role is killed", killedRoles},

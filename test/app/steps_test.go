@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -24,11 +25,9 @@ func oneIntent(w *world) {
 		a.Events[0].EventType != "ARTIST_FOLLOWED" || a.Events[0].SequenceNumber != 1 {
 		w.t.Fatalf("the answer is %+v", a)
 	}
-	var plain http.Protocols
-	plain.SetUnencryptedHTTP2(true)
-	transport := &http.Transport{Protocols: &plain}
-	defer transport.CloseIdleConnections()
-	grpc := appv1connect.NewIntentServiceClient(&http.Client{Transport: transport}, "http://"+w.role("runtime").address, connect.WithGRPC())
+	client, done := overGRPC()
+	defer done()
+	grpc := appv1connect.NewIntentServiceClient(client, "http://"+w.role("runtime").address, connect.WithGRPC())
 	a, err := grpc.Submit(w.t.Context(), &pb.IntentServiceSubmitRequest{
 		IntentId: "second", IntentType: "FOLLOW_ARTIST", Payload: []byte(`{"user_id":"user-7","artist_id":"artist-456"}`), CorrelationId: "c-1",
 	})
@@ -78,6 +77,38 @@ func oneIntent(w *world) {
 		w.sse.read(func(v *live.View) { sse = two(v) })
 		return socket && sse
 	})
+}
+
+// overGRPC returns a client that speaks HTTP/2 without TLS.
+func overGRPC() (client *http.Client, done func()) {
+	var plain http.Protocols
+	plain.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: &plain}
+	return &http.Client{Transport: transport}, transport.CloseIdleConnections
+}
+
+// looked asks the browser for what oneIntent left, and has it publish an event again: nothing
+// counts it twice, which audit holds it to.
+func looked(w *world) {
+	client, done := overGRPC()
+	defer done()
+	ctx := w.t.Context()
+	b := appv1connect.NewBrowserServiceClient(client, "http://"+w.role("browser").address, connect.WithGRPC())
+	user := &pb.EntityAddress{EntityId: "user-123"}
+	if l, err := b.ListEvents(ctx, &pb.BrowserServiceListEventsRequest{Limit: 1}); err != nil || len(l.Events) != 1 || l.Events[0].IntentId != "first" || l.Events[0].EntityId != "user-123" {
+		w.t.Fatalf("the browser's events: %v, %v", l, err)
+	}
+	if s, err := b.State(ctx, &pb.BrowserServiceStateRequest{Entity: user}); err != nil || s.Sequence != 1 || !strings.Contains(s.State, "artist-456") {
+		w.t.Fatalf("the browser's state: %v, %v", s, err)
+	}
+	if r, err := b.ListRows(ctx, &pb.BrowserServiceListRowsRequest{Projection: "artist_followers"}); err != nil || len(r.Rows) != 1 || !strings.Contains(r.Rows[0].Row, "artist-456") {
+		w.t.Fatalf("the browser's rows: %v, %v", r, err)
+	}
+	before := len(w.on(topic.ProjectionEvents))
+	if _, err := b.Republish(ctx, &pb.BrowserServiceRepublishRequest{Positions: []int64{1}, Actor: "test", Reason: "to see it again"}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.until("it is published again", func() bool { return len(w.on(topic.ProjectionEvents)) > before })
 }
 
 // repeated sends intents twice, with expectations that hold and that do not, and ones that

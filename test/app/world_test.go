@@ -71,6 +71,7 @@ func (w *world) startAll() {
 	w.add("runtime", "/metrics", "--ledger", w.ledgerURL, "--partitions", "3")
 	w.add("projector", "/readyz", "--ledger", w.ledgerURL, "--projections", w.tablesURL, "--partitions", "3")
 	w.add("gateway", "/readyz", "--projections", w.tablesURL)
+	w.add("browser", "/readyz", "--ledger", w.ledgerURL, "--projections", w.tablesURL)
 	for _, r := range w.roles {
 		w.start(r)
 	}
