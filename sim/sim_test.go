@@ -249,7 +249,7 @@ func TestSeeds(t *testing.T) {
 		return
 	}
 	if count == 0 {
-		if count = 40; testing.Short() {
+		if count = 200; testing.Short() {
 			count = 6
 		}
 	}
