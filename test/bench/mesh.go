@@ -55,6 +55,17 @@ func (n *meshNode) start(ctx context.Context) (err error) {
 	return err
 }
 
+// kill ends the node as kill -9 does: with thousands of logs a clean stop may take longer
+// than this program waits.
+func (n *meshNode) kill() error {
+	_ = n.cmd.Process.Kill()
+	<-n.exited
+	if err := os.Remove(filepath.Join(n.data, "node.json")); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	return nil
+}
+
 // command runs the command against the node.
 func (n *meshNode) command(ctx context.Context, args ...string) (string, error) {
 	var errs strings.Builder
@@ -112,7 +123,7 @@ func (p pair) end() error {
 	var all []error
 	for _, n := range []*meshNode{p.a, p.b} {
 		if n != nil && n.process != nil {
-			all = append(all, n.end())
+			all = append(all, n.kill())
 		}
 	}
 	return errors.Join(all...)

@@ -207,7 +207,7 @@ func (r *meshReport) measureLive(ctx context.Context, p pair, samples int, say f
 // meet has the second node go, something be written meanwhile, and come again; it
 // returns the bytes that went both ways on all streams of theirs until they were equal.
 func (p pair) meet(ctx context.Context, meanwhile func() error) (int64, error) {
-	if err := p.b.end(); err != nil {
+	if err := p.b.kill(); err != nil {
 		return 0, err
 	}
 	if meanwhile != nil {
