@@ -66,7 +66,8 @@ fi
 # newer A B: A is not there, or B is newer.
 newer() { [ ! -f "$1" ] || [ "$2" -nt "$1" ]; }
 
-# Each client driver in test/ that is a Node module gets its locked packages.
+# Each client driver in test/ that is a Node module gets its locked packages, and so does
+# the client for browsers, whose build is checked.
 modules() {
 	for lock in "$@"; do
 		[ -f "$lock" ] || continue
@@ -77,7 +78,7 @@ modules() {
 		fi
 	done
 }
-modules test/*/package-lock.json test/node/kafkajs/package-lock.json
+modules test/*/package-lock.json test/node/kafkajs/package-lock.json client/ts/package-lock.json
 
 # classpath DIR FILE FLAGS: what the pom in DIR runs on, from Maven.
 classpath() {
