@@ -60,6 +60,7 @@ $(TOOLS)/staticcheck: Makefile
 test: build
 	scripts/deps.sh
 	$(GO) test ./...
+	cd test/browser && LATTICE_BIN=$(CURDIR)/bin/lattice $(GO) test ./...
 	$(MAKE) histories
 
 # Laws over histories of several authors, and meshes of several nodes: the more, the rarer the case that is found.

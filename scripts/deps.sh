@@ -21,6 +21,7 @@ want redis-benchmark redis-tools # with redis-cli and, as redis-check-rdb, the s
 want javac default-jdk-headless
 want mvn maven
 want python3 python3
+want chromium chromium # opens the example's page
 want ip iproute2 # with tc; for the nodes in namespaces of test/mesh
 want nft nftables
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
