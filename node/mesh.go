@@ -66,7 +66,7 @@ func (m *mesh) Join(ctx context.Context, t invite.Token, makeDefault bool) (api.
 	if err != nil {
 		return api.Joined{}, fmt.Errorf("the store's first entry, as the inviter sent it: %w", err)
 	}
-	st, again, err := m.stores.join(ctx, e, t.Inviter)
+	st, again, err := m.stores.join(ctx, e, store.JoinedRecord{Inviter: t.Inviter, Invitation: t.ID()})
 	if err == nil && makeDefault {
 		err = m.stores.Use(st)
 	}

@@ -117,7 +117,7 @@ func (n *twin) join(ctx context.Context, t invite.Token) error {
 	if err != nil {
 		return err
 	}
-	id, err := store.Join(disk.OS(), storesPath(n.cfg.Data), e, t.Inviter, slog.New(slog.DiscardHandler))
+	id, err := store.JoinBy(disk.OS(), storesPath(n.cfg.Data), e, store.JoinedRecord{Inviter: t.Inviter, Invitation: t.ID()}, slog.New(slog.DiscardHandler))
 	if err == nil {
 		err = writeDefault(n.cfg.Data, id)
 	}

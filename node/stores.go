@@ -134,9 +134,9 @@ func (s *stores) open(id lattice.StoreID) (*store.Store, error) {
 	return st, err
 }
 
-// join makes the store of a genesis entry, to which inviter has admitted this node,
+// join makes the store of a genesis entry, to which an inviter has admitted this node,
 // and serves it; again: it was here. The rest of it comes from other nodes.
-func (s *stores) join(ctx context.Context, genesis sigchain.Signed, inviter lattice.NodeID) (_ *store.Store, again bool, _ error) {
+func (s *stores) join(ctx context.Context, genesis sigchain.Signed, how store.JoinedRecord) (_ *store.Store, again bool, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -147,11 +147,11 @@ func (s *stores) join(ctx context.Context, genesis sigchain.Signed, inviter latt
 			return st, true, nil
 		}
 	}
-	id, err := store.Join(disk.OS(), storesPath(s.cfg.Data), genesis, inviter, s.log)
+	id, err := store.JoinBy(disk.OS(), storesPath(s.cfg.Data), genesis, how, s.log)
 	if err != nil {
 		return nil, false, err
 	}
-	s.log.InfoContext(ctx, "joined store", slog.String("id", id.String()), slog.String("inviter", inviter.String()))
+	s.log.InfoContext(ctx, "joined store", slog.String("id", id.String()), slog.String("inviter", how.Inviter.String()))
 	st, err := s.open(id)
 	return st, false, err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/clock"
 	"github.com/lattice-log/lattice/core/sigchain"
 )
@@ -79,6 +80,16 @@ func (m *Machine) ready(w *waiter) bool {
 func (m *Machine) entered(p sigchain.Place) bool {
 	c := m.chains[writerOf(p)]
 	return c != nil && p.Seq <= c.tip.Seq
+}
+
+// Awaited reports whether entries that are here wait for one of an author, which is not.
+func (m *Machine) Awaited(author lattice.AuthorID) bool {
+	for p, all := range m.waiting.on {
+		if p.Author == author && len(all) > 0 && m.waiting.at[p] == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // before returns p, or, when that is frozen, the last place of its chain before

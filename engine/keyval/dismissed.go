@@ -24,7 +24,7 @@ func (db *DB) mayWrite(needs roster.Role) error {
 	if r < needs {
 		return lattice.E(lattice.Denied, fmt.Errorf("this node is a %s of the store, and needs to be a writer: an admin can grant it", r))
 	}
-	return nil
+	return db.mayBegin()
 }
 
 // gone says that this node was removed, as far as is folded here: nil, or an error of

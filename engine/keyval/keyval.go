@@ -101,6 +101,7 @@ type Options struct {
 	Handles     *segment.Handles
 
 	Logger     *slog.Logger         // default: none
+	Claim      lattice.Hash         // the invitation by which this node joined; nothing is written before it is answered here
 	MaxDrift   time.Duration        // an entry further ahead of the wall clock is held; default 1 minute
 	MaxWriters int                  // author logs; default 65,536
 	MaxWaiting int64                // bytes of entries in memory that wait for others; default 64 MiB

@@ -327,11 +327,11 @@ func (db *DB) find() error {
 	return nil
 }
 
-// findBefore finds what this incarnation's first entry follows. db.mu is held, or nobody
-// else is there yet.
+// findBefore finds what this incarnation's first entry follows: the last of the newest
+// start that can count. db.mu is held, or nobody else is there yet.
 func (db *DB) findBefore() {
 	for c := range db.machine.Chains {
-		if w := c.Writer; w.Author == db.own.Author && w.Incarnation < db.own.Incarnation && w.Incarnation > db.before.Incarnation {
+		if w := c.Writer; w.Author == db.own.Author && w.Incarnation < db.own.Incarnation && w.Incarnation > db.before.Incarnation && db.machine.Valid(sigchain.Place{Author: w.Author, Incarnation: w.Incarnation, Seq: c.Tip.Seq}) {
 			db.before = c.Tip
 		}
 	}

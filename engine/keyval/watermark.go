@@ -70,7 +70,9 @@ func (db *DB) watermark() Watermark {
 
 // active reports whether a member's word is waited for. A key that another took the place
 // of says nothing more.
-func active(s roster.Standing) bool { return s.Role > roster.None && !s.Dormant && s.Next == (lattice.AuthorID{}) }
+func active(s roster.Standing) bool {
+	return s.Role > roster.None && !s.Dormant && s.Next == (lattice.AuthorID{})
+}
 
 // durable returns up to where each writer is folded and durable here, at the store's
 // level. db.mu is held.

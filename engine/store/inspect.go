@@ -47,8 +47,11 @@ type (
 	CounterRecord struct{ Next uint64 }
 	// MovedRecord says that topics and offsets are state.
 	MovedRecord struct{}
-	// JoinedRecord says that another node made the store, and who invited this one.
-	JoinedRecord struct{ Inviter lattice.NodeID }
+	// JoinedRecord says that another node made the store, and who invited this one, by which invitation.
+	JoinedRecord struct {
+		Inviter    lattice.NodeID
+		Invitation lattice.Hash // its id; zero: not known
+	}
 	// ClockRecord bounds the hybrid clock.
 	ClockRecord struct{ Bound uint64 }
 	// GrantRecord is a signed grant, unparsed.
@@ -141,8 +144,7 @@ func DecodeRecord(key, value []byte) (any, error) {
 		if len(rest) != 0 {
 			return nil, badRecord(key, "no joined store")
 		}
-		inviter, err := decodeJoined(value)
-		return JoinedRecord{inviter}, err
+		return decodeJoined(value)
 	case keyCounter, keyClock:
 		if len(rest) != 0 || len(value) != 8 {
 			return nil, badRecord(key, "no number")

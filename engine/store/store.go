@@ -131,6 +131,7 @@ type Store struct {
 	shares    *share.Manager
 	txns      *txn.Manager
 	genesis   sigchain.Signed
+	claim     lattice.Hash // the invitation by which this node joined, if it did
 	news      *news
 	elsewhere atomic.Pointer[Elsewhere]
 	watch     topicWatch
@@ -287,7 +288,7 @@ func (s *Store) openCatalogue(records *local) error {
 		FS: s.cfg.FS, Dir: s.cfg.Dir, Genesis: s.genesis, Key: s.cfg.Key, Incarnation: s.info.Incarnation,
 		Clock: s.cfg.Clock, Stamp: s.stamps.next, Observe: s.stamps.observe,
 		Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger,
-		Durability: s.cfg.State.Durability, FlushEvery: s.cfg.State.FlushEvery, CacheBytes: s.cfg.State.CacheBytes,
+		Durability: s.cfg.State.Durability, FlushEvery: s.cfg.State.FlushEvery, CacheBytes: s.cfg.State.CacheBytes, Claim: s.claim,
 	})
 	if err != nil {
 		return err
@@ -328,7 +329,8 @@ func (s *Store) loadEntries(records *local) error {
 	if first == nil {
 		return lattice.E(lattice.NotFound, errors.New("no genesis entry: this is no store"))
 	}
-	joined, err := records.joined()
+	how, joined, err := records.joined()
+	s.claim = how.Invitation
 	if err != nil {
 		return err
 	}
