@@ -27,7 +27,7 @@ func (n *Node) registerMetrics() error {
 // storeMetrics describes the stores each time someone asks. Topics are labels,
 // partitions are not: a node may have many thousands.
 type storeMetrics struct {
-	stores                                               *stores
+	stores                                                              *stores
 	info, partitions, bytes, start, committed, cut, fail, alone, behind *prometheus.Desc
 
 	snapshots, snapshotTime, upkeepFailures, prunedEntries, prunedBytes, unshared *prometheus.Desc

@@ -213,7 +213,7 @@ type DB struct {
 	followers followers
 	people    atomic.Pointer[people]
 	notice    *fold.Notice // that this node was removed, as another has shown; guarded by mu
-	snapshots sync.Mutex // held by who takes, drops, prunes to or imports a snapshot; taken first
+	snapshots sync.Mutex   // held by who takes, drops, prunes to or imports a snapshot; taken first
 
 	jobMu     sync.Mutex
 	job       *rootJob      // jobMu: under way, or waiting in jobs
