@@ -79,7 +79,7 @@ func (db *DB) Dismiss(b []byte) error {
 	defer db.mu.Unlock()
 	db.notice = &n
 	db.meet()
-	db.o.Logger.Warn("this node was removed from the store", "store", db.store.Short(), "by", n.At.Author)
+	db.o.Logger.Warn("this node was removed from the store", "store", db.store.Short(), "by", n.At.Author.Short())
 	return nil
 }
 
