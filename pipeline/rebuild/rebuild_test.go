@@ -212,11 +212,10 @@ func deadLetters(r *projectortest.Rig) {
 		if _, err := r.Store.Discard(r.T.Context(), l.ID, "test", "no artist"); err != nil {
 			r.T.Fatal(err)
 		}
-		for _, behind := range waiting(projection.Filter{Projection: l.Projection, EntityID: l.EntityID}) {
-			if _, err := r.Store.Retry(r.T.Context(), behind.ID, "test"); err != nil {
+		if behind := waiting(projection.Filter{Projection: l.Projection, EntityID: l.EntityID}); len(behind) > 0 {
+			if _, err := r.Store.Retry(r.T.Context(), behind[0].ID, "test"); err != nil {
 				r.T.Fatal(err)
 			}
-			break
 		}
 	}
 	for _, l := range waiting(projection.Filter{}) {
