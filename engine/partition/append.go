@@ -109,7 +109,7 @@ func (p *Partition) Append(a Append) {
 }
 
 // finish answers when acknowledgements have come, or not in time.
-func (a *Append) finish(r Result, err error) {
+func (a Append) finish(r Result, err error) {
 	if err != nil {
 		r = Result{Base: -1, AppendTime: -1, Start: r.Start}
 	}

@@ -77,7 +77,8 @@
 //	 5 span      partition | ask u32, of the follow | size u64, of the sender's tree | from u64 |
 //	             u32 n, n x (length u32, batch) | u16 n, n x (length u32, grant) | checkpoint length u16,
 //	             signed note | u8 n, n x hash: compact range before | u8 n, n x hash: consistency proof
-//	             Without batches: the log begins at from, where it ends, as the checkpoint says
+//	             Without batches, which version 2 allows: the log begins at from, where it ends, as
+//	             the checkpoint says
 //	 6 ended     partition | ask u32 | first u64 | reason u8: no more comes on a follow. With
 //	             reason 0 the log begins at leaf first here: follow it from there
 //	 7 refuse    partition | ask u32 | reason u8: spans were not taken; no more of them

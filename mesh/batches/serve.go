@@ -44,8 +44,9 @@ func (r *Replica) followed(p *peer, m Follows) error {
 			return fault(reconcile.TooMuch, "it follows more than %d partitions", r.c.MaxPartitions)
 		default:
 			// Who was told that the log begins at its end has nothing to take there, and only
-			// the checkpoint says that nothing before it is offered.
-			x := &serving{part: t, ask: f.Ask, after: f.From, bare: f.From > 0 && f.From == t.here.Proven}
+			// the checkpoint says that nothing before it is offered. To version 1 a span
+			// without batches is a fault: such a peer hears of it with the next batch.
+			x := &serving{part: t, ask: f.Ask, after: f.From, bare: p.version >= VersionAcks && f.From > 0 && f.From == t.here.Proven}
 			p.serving[f.Partition] = x
 			p.tellAcks(t)
 			r.ready(p, x)
