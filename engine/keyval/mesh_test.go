@@ -379,7 +379,7 @@ func TestMesh(t *testing.T) {
 		})
 	}
 	t.Logf("%d spans with a checkpoint, %d without, %d snapshots taken over, %d power cuts", all[0], all[1], all[2], all[3])
-	if slices.Min(all[:]) == 0 {
+	if !testing.Short() && slices.Min(all[:]) == 0 { // three seeds may well have no snapshot taken over
 		t.Error("one of them never happened")
 	}
 }
