@@ -118,7 +118,7 @@ func besideProjectors(r *projectortest.Rig) {
 		}()
 		for busy := true; busy; {
 			r.Follow(20)
-			time.Sleep(5 * time.Millisecond) // as fast as a loop can send, no projector keeps up
+			time.Sleep(50 * time.Millisecond) // as fast as a loop can send, no projector keeps up
 			select {
 			case err := <-swapped:
 				if err != nil {
