@@ -76,7 +76,7 @@ else
 endif
 
 sim-breaks:
-	scripts/sim-breaks.sh $(or $(SEEDS),200)
+	scripts/sim-breaks.sh $(or $(SEEDS),600)
 
 check: lint
 	$(GO) test -short -tags invariants $(PKG)

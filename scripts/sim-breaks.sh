@@ -5,7 +5,7 @@
 # Usage: scripts/sim-breaks.sh [SEEDS] [NAME...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-seeds=${1:-200}
+seeds=${1:-600}
 [ $# -gt 0 ] && shift
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
