@@ -15,13 +15,8 @@ import (
 // operations are an entry's, as far as they matter here.
 type operations struct {
 	state   []state.Op // at their index; others nil
-	members []roster.Member
-	removes []roster.Remove
-	invites []roster.Invite
-	revokes []roster.Revoke
-	claims  []roster.Claim
 	reports []state.Frontier
-	lasting roster.Entry // what is said of members that are there already, or were
+	roster  roster.Entry // what it says of members and invitations
 	needs   roster.Role  // the greatest that one of them needs
 	bad     error        // one is malformed
 	unknown bool         // one is of a kind or version that is not known here
@@ -39,34 +34,14 @@ func parse(s sigchain.Signed) operations {
 			_, err = sigchain.ParseCreateTopic(op)
 		case sigchain.KindPrune:
 			_, err = sigchain.ParsePrune(op) // says what its author did; changes nothing
-		case roster.KindMember:
-			var m roster.Member
-			m, err = roster.ParseMember(op)
-			o.members, needs = append(o.members, m), m.Needs()
-		case roster.KindRemove:
-			var r roster.Remove
-			r, err = roster.ParseRemove(op)
-			o.removes, needs = append(o.removes, r), r.Needs()
-		case roster.KindInvite:
-			var x roster.Invite
-			x, err = roster.ParseInvite(op)
-			o.invites, needs = append(o.invites, x), x.Needs()
-		case roster.KindRevoke:
-			var x roster.Revoke
-			x, err = roster.ParseRevoke(op)
-			o.revokes, needs = append(o.revokes, x), x.Needs()
-		case roster.KindClaim:
-			var x roster.Claim
-			if x, err = roster.ParseClaim(op); err == nil {
-				err = x.Verify(s.Home(), s.Author)
-			}
-			o.claims, needs = append(o.claims, x), x.Needs()
 		case watermark.KindReport:
 			var f state.Frontier
 			f, err = watermark.Parse(op)
 			o.reports, needs = append(o.reports, f), roster.Reader
+		case roster.KindMember, roster.KindRemove, roster.KindInvite, roster.KindRevoke, roster.KindClaim:
+			needs, err = parseAdmission(s, op, &o.roster)
 		case roster.KindReturn, roster.KindAdopt, roster.KindPresence, roster.KindRotate:
-			needs, err = o.parseLasting(s, op)
+			needs, err = parseLasting(s, op, &o.roster)
 		case state.KindPut, state.KindEnd, state.KindExpire:
 			o.state[i], err = ops.Parse(op)
 		default:
@@ -80,8 +55,8 @@ func parse(s sigchain.Signed) operations {
 		}
 		o.needs = max(o.needs, needs)
 	}
-	for _, x := range o.claims { // claim and admission are one entry
-		if o.bad == nil && !slices.ContainsFunc(o.members, func(m roster.Member) bool { return m.Author == x.Author }) {
+	for _, x := range o.roster.Claims { // claim and admission are one entry
+		if o.bad == nil && !slices.ContainsFunc(o.roster.Members, func(m roster.Member) bool { return m.Author == x.Author }) {
 			o.bad = fmt.Errorf("%w: it claims an invitation for %s and does not admit it", roster.ErrOp, x.Author.Short())
 		}
 	}
@@ -89,39 +64,65 @@ func parse(s sigchain.Signed) operations {
 }
 
 // enrols reports whether the roster must know of an entry.
-func (o *operations) enrols() bool {
-	return len(o.members)+len(o.removes)+len(o.invites)+len(o.revokes)+len(o.claims)+o.lasting.Len() > 0
-}
+func (o *operations) enrols() bool { return o.roster.Len() > 0 }
 
 // entry is what an entry says about the roster.
 func (o *operations) entry(at sigchain.Ref) roster.Entry {
-	e := o.lasting
-	e.At, e.Needs, e.Members, e.Removes, e.Invites, e.Revokes, e.Claims = at, o.needs, o.members, o.removes, o.invites, o.revokes, o.claims
+	e := o.roster
+	e.At, e.Needs = at, o.needs
 	return e
 }
 
+// parseAdmission reads an operation by which members come and go.
+func parseAdmission(s sigchain.Signed, op sigchain.Op, e *roster.Entry) (needs roster.Role, err error) {
+	switch op.Kind {
+	case roster.KindMember:
+		var x roster.Member
+		x, err = roster.ParseMember(op)
+		e.Members, needs = append(e.Members, x), x.Needs()
+	case roster.KindRemove:
+		var x roster.Remove
+		x, err = roster.ParseRemove(op)
+		e.Removes, needs = append(e.Removes, x), x.Needs()
+	case roster.KindInvite:
+		var x roster.Invite
+		x, err = roster.ParseInvite(op)
+		e.Invites, needs = append(e.Invites, x), x.Needs()
+	case roster.KindRevoke:
+		var x roster.Revoke
+		x, err = roster.ParseRevoke(op)
+		e.Revokes, needs = append(e.Revokes, x), x.Needs()
+	default:
+		var x roster.Claim
+		if x, err = roster.ParseClaim(op); err == nil {
+			err = x.Verify(s.Home(), s.Author)
+		}
+		e.Claims, needs = append(e.Claims, x), x.Needs()
+	}
+	return needs, err
+}
+
 // parseLasting reads an operation about a member that is there already, or was.
-func (o *operations) parseLasting(s sigchain.Signed, op sigchain.Op) (needs roster.Role, err error) {
-	l := &o.lasting
+func parseLasting(s sigchain.Signed, op sigchain.Op, e *roster.Entry) (needs roster.Role, err error) {
 	switch op.Kind {
 	case roster.KindReturn:
 		var x roster.Return
 		x, err = roster.ParseReturn(op)
-		l.Returns, needs = append(l.Returns, x), x.Needs()
+		e.Returns, needs = append(e.Returns, x), x.Needs()
 	case roster.KindAdopt:
 		var x roster.Adopt
 		x, err = roster.ParseAdopt(op)
-		l.Adopts, needs = append(l.Adopts, x), x.Needs()
+		e.Adopts, needs = append(e.Adopts, x), x.Needs()
 	case roster.KindPresence:
 		var x roster.Presence
 		x, err = roster.ParsePresence(op)
-		l.Presences, needs = append(l.Presences, x), x.Needs(s.Author)
+		e.Presences, needs = append(e.Presences, x), x.Needs(s.Author)
 	default:
 		var x roster.Rotate
 		if x, err = roster.ParseRotate(op); err == nil {
 			err = x.Verify(s.Home(), s.Author)
 		}
-		l.Rotates, needs = append(l.Rotates, x), x.Needs()
+		e.Rotates, needs = append(e.Rotates, x), x.Needs()
 	}
 	return needs, err
 }
