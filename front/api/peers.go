@@ -184,12 +184,18 @@ func member(s *store.Store, begin string) (store.Member, error) {
 	return choose("member", begin, s.Members(), func(m store.Member) string { return m.Node.String() }, "lattice peer members shows those there are")
 }
 
-func (a peerService) Change(ctx context.Context, r *pb.PeerServiceChangeRequest) (*pb.PeerServiceChangeResponse, error) {
-	s, err := a.store(r.Store)
+// who finds a store, and the member of it that a request is about.
+func (a peerService) who(in, begin string) (*store.Store, store.Member, error) {
+	s, err := a.store(in)
 	if err != nil {
-		return nil, err
+		return nil, store.Member{}, err
 	}
-	m, err := member(s, r.Node)
+	m, err := member(s, begin)
+	return s, m, err
+}
+
+func (a peerService) Change(ctx context.Context, r *pb.PeerServiceChangeRequest) (*pb.PeerServiceChangeResponse, error) {
+	s, m, err := a.who(r.Store, r.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -216,11 +222,7 @@ func (a peerService) Change(ctx context.Context, r *pb.PeerServiceChangeRequest)
 }
 
 func (a peerService) Adopt(ctx context.Context, r *pb.PeerServiceAdoptRequest) (*pb.PeerServiceAdoptResponse, error) {
-	s, err := a.store(r.Store)
-	if err != nil {
-		return nil, err
-	}
-	m, err := member(s, r.Node)
+	s, m, err := a.who(r.Store, r.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -267,15 +269,11 @@ func (a peerService) Revoke(ctx context.Context, r *pb.PeerServiceRevokeRequest)
 }
 
 func (a peerService) Remove(ctx context.Context, r *pb.PeerServiceRemoveRequest) (*pb.PeerServiceRemoveResponse, error) {
-	s, err := a.store(r.Store)
+	s, m, err := a.who(r.Store, r.Node)
 	if err != nil {
 		return nil, err
 	}
-	node, err := memberNamed(s, r.Node)
-	if err != nil {
-		return nil, err
-	}
-	done, err := s.Remove(ctx, node)
+	done, err := s.Remove(ctx, m.Node)
 	if err != nil {
 		return nil, err
 	}
