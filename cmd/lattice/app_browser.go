@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,7 +13,6 @@ import (
 	"github.com/lattice-log/lattice/internal/cli"
 	"github.com/lattice-log/lattice/pipeline/browser"
 	"github.com/lattice-log/lattice/pipeline/kafka"
-	"github.com/lattice-log/lattice/pipeline/ledger"
 	"github.com/lattice-log/lattice/pipeline/projection"
 	"github.com/lattice-log/lattice/pipeline/publisher"
 	"github.com/lattice-log/lattice/pipeline/spec"
@@ -112,39 +109,22 @@ func (a *app) openBrowser(ctx context.Context, application *spec.App, f *browser
 	if err != nil {
 		return nil, nil, cli.Usage(err)
 	}
-	for what, at := range map[string]*string{"projections": &f.tables.projections, "ledger": &f.tables.ledger} {
-		if *at != "" {
-			continue
-		}
-		if *at, err = a.ownDatabase(application.Name, what); err != nil {
-			return nil, nil, err
-		}
-		if path := strings.TrimPrefix(*at, "sqlite:"); what == "ledger" {
-			if _, err := os.Stat(path); err != nil {
-				return nil, nil, cli.Hint(fmt.Errorf("there is no ledger: %w", err), "name its database: --ledger URL, or start what makes it: lattice app runtime")
-			}
-		}
-	}
-	db, err := sqldb.Open(ctx, f.tables.ledger, sqldb.Options{})
+	missing, err := a.findTables(application, &f.tables)
 	if err != nil {
 		return nil, nil, err
 	}
-	tables, err := sqldb.Open(ctx, f.tables.projections, sqldb.Options{})
-	if err != nil {
-		return nil, nil, errors.Join(err, db.Close())
+	if f.tables.ledger == "" {
+		return nil, nil, cli.Hint(fmt.Errorf("there is no ledger: %w", missing), "name its database: --ledger URL, or start what makes it: lattice app runtime")
 	}
-	closeAll := func() { _, _ = tables.Close(), db.Close() }
+	opened, err := openFound(ctx, &f.tables, projection.Options{App: application, Forks: f.tables.forks})
+	if err != nil {
+		return nil, nil, err
+	}
 	fail := func(err error) (*browser.Browser, func(), error) {
-		closeAll()
+		opened.close()
 		return nil, nil, err
 	}
-	o := browser.Options{App: application, Forks: f.tables.forks, Logger: log}
-	if o.Ledger, err = ledger.Open(ctx, db, ledger.Options{Logger: log}); err != nil {
-		return fail(err)
-	}
-	if o.Store, err = projection.Open(ctx, tables, projection.Options{App: application, Forks: f.tables.forks, Ledger: o.Ledger}); err != nil {
-		return fail(err)
-	}
+	o := browser.Options{App: application, Forks: f.tables.forks, Ledger: opened.ledger, Store: opened.store, Logger: log}
 	pub, err := publisher.New(o.Ledger, publisher.Options{Projection: topic.Spec{Name: f.projection}, Ledger: topic.Spec{Name: f.stream}, Kafka: reach, Logger: log})
 	if err != nil {
 		return fail(err)
@@ -154,7 +134,7 @@ func (a *app) openBrowser(ctx context.Context, application *spec.App, f *browser
 	if err != nil {
 		return fail(err)
 	}
-	return b, closeAll, nil
+	return b, opened.close, nil
 }
 
 // browserReady says where callers go.

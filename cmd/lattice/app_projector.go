@@ -185,7 +185,15 @@ type openedTables struct {
 }
 
 func (a *app) openTablesWith(ctx context.Context, application *spec.App, f *tablesFlags, o projection.Options) (*openedTables, error) {
-	var err error
+	if _, err := a.findTables(application, f); err != nil {
+		return nil, err
+	}
+	return openFound(ctx, f, o)
+}
+
+// findTables names the databases that f does not: files of the data directory, the ledger's
+// only if it is there; missing says why f names no ledger.
+func (a *app) findTables(application *spec.App, f *tablesFlags) (missing, err error) {
 	if f.projections == "" {
 		if f.projections, err = a.ownDatabase(application.Name, "projections"); err != nil {
 			return nil, err
@@ -193,16 +201,21 @@ func (a *app) openTablesWith(ctx context.Context, application *spec.App, f *tabl
 	}
 	switch f.ledger {
 	case "none":
-		f.ledger = ""
+		f.ledger, missing = "", errors.New("--ledger none")
 	case "":
 		own, err := a.ownDatabase(application.Name, "ledger")
 		if err != nil {
 			return nil, err
 		}
-		if _, err := os.Stat(strings.TrimPrefix(own, "sqlite:")); err == nil {
+		if _, missing = os.Stat(strings.TrimPrefix(own, "sqlite:")); missing == nil {
 			f.ledger = own
 		}
 	}
+	return missing, nil
+}
+
+// openFound opens the databases that findTables found.
+func openFound(ctx context.Context, f *tablesFlags, o projection.Options) (*openedTables, error) {
 	var open []sqldb.DB
 	closeAll := func() {
 		for _, db := range open {
