@@ -13,6 +13,7 @@ import (
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/front/api"
 	"github.com/lattice-log/lattice/mesh/p2p"
+	"github.com/lattice-log/lattice/mesh/reconcile"
 	"github.com/lattice-log/lattice/storage/disk"
 )
 
@@ -83,6 +84,7 @@ func (m *mesh) Peers(id lattice.StoreID) api.Peers {
 		out.Problem, out.Refused = s.Failed, map[string]int64{}
 		for why, n := range s.Refused {
 			out.Refused[why.String()] = int64(n)
+			out.Wrong += faults(why, n)
 		}
 		for _, p := range s.Peers {
 			out.All = append(out.All, api.Peer{
@@ -97,6 +99,16 @@ func (m *mesh) Peers(id lattice.StoreID) api.Peers {
 	return out
 }
 
+// faults is n if a reason says that something was wrong with what came, and not that it did
+// not come, that the disk took nothing, or that a session ended.
+func faults(why reconcile.Reason, n uint64) int64 {
+	switch why {
+	case reconcile.Closing, reconcile.NotShown, reconcile.NotStored:
+		return 0
+	}
+	return int64(n)
+}
+
 // addBatches adds what is shown of the sessions about records to that about entries.
 func addBatches(out *api.Peers, b *p2p.BatchStatus) {
 	if out.Problem == "" {
@@ -104,6 +116,7 @@ func addBatches(out *api.Peers, b *p2p.BatchStatus) {
 	}
 	for why, n := range b.Refused {
 		out.Refused[why.String()] += int64(n)
+		out.Wrong += faults(why, n)
 	}
 	for _, p := range b.Peers {
 		i := slices.IndexFunc(out.All, func(x api.Peer) bool { return x.Node == p.Node })

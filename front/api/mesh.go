@@ -28,6 +28,7 @@ type Mesh interface {
 type Peers struct {
 	All     []Peer
 	Refused map[string]int64 // what they sent and was refused, by reason
+	Wrong   int64            // of that, what was wrong with what came, whoever was to blame
 	Problem string           // why the store takes no part now
 }
 

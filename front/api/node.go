@@ -28,7 +28,8 @@ func (a nodeService) Status(ctx context.Context, _ *pb.NodeServiceStatusRequest)
 	}
 	res.Ready = len(res.Reasons) == 0
 	for _, s := range a.cfg.Stores.All() {
-		peers := a.peersOf(s).All
+		known := a.peersOf(s)
+		peers := known.All
 		m := storeStatus(s, peers)
 		for _, p := range peers {
 			m.Peers = append(m.Peers, &pb.PeerStatus{Node: p.Node.String(), Reachable: p.Reachable, BehindBlocks: p.Behind})
@@ -36,6 +37,7 @@ func (a nodeService) Status(ctx context.Context, _ *pb.NodeServiceStatusRequest)
 		if err := stateStatus(ctx, s.State(), m); err != nil {
 			return nil, err
 		}
+		m.Refused = max(m.Refused, known.Wrong) // most of it never comes as far as the state
 		res.Stores = append(res.Stores, m)
 	}
 	return res, nil

@@ -264,7 +264,7 @@ func (r *Replica) AckTaken(from lattice.NodeID, id lattice.TopicPartition, err e
 		return r.done()
 	}
 	r.refuse(p, id, 0, reason, err)
-	if reason == reconcile.Forged || wrong(reason) {
+	if reason != reconcile.OutOfTime && reason.Wrong() {
 		p.strikes++
 	}
 	return r.done()

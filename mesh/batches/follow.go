@@ -117,7 +117,7 @@ func (r *Replica) giveUp(t *part, p *peer, ask uint32, reason Reason) {
 		r.unsource(t)
 	}
 	r.keepOff(p, t.id)
-	if wrong(reason) {
+	if reason.Wrong() {
 		p.strikes++
 	}
 	if !p.gone {
@@ -242,14 +242,4 @@ func reasonOf(err error) Reason {
 		return reconcile.Oversize
 	}
 	return reconcile.NotTaken
-}
-
-// wrong reports whether only a peer that breaks the rules gives that reason. Others
-// may come from the network, or from what is known where.
-func wrong(reason Reason) bool {
-	switch reason {
-	case reconcile.Unproven, reconcile.NotEntitled, reconcile.Hole, reconcile.Oversize, reconcile.NotAsked:
-		return true
-	}
-	return false
 }

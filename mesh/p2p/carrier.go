@@ -177,6 +177,7 @@ func (c *carrier) loop(ctx context.Context, work *sync.WaitGroup) error {
 		case err := <-c.fetched:
 			c.fetching = false
 			if err != nil && ctx.Err() == nil {
+				c.current.refuse(reasonOf(err))
 				c.log.Warn("a snapshot could not be had", "err", err)
 			}
 		case <-tick.C:

@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
 // MaxNotice bounds the proof of a removal in bytes.
@@ -96,7 +97,7 @@ func (m *Mesh) askFarewell(ctx context.Context, c *carrier, n lattice.NodeID, id
 	if err := f.Dismiss(b); err != nil {
 		c.log.Warn("a peer says that this node was removed, and does not prove it", "peer", n.Short(), "err", err)
 		c.current.ended(n, "it says that this node was removed, and does not prove it")
-		c.current.unproven()
+		c.current.refuse(reconcile.Unproven)
 		return
 	}
 	_ = s.Close()

@@ -13,6 +13,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/mesh/forward"
+	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
 // The asking end of /lattice/forward/1, as mesh/forward draws it.
@@ -282,6 +283,7 @@ func (p *askPipe) end(why error) {
 		_ = s.Reset()
 	}
 	if errors.Is(why, forward.ErrMessage) {
+		p.carrier.current.refuse(reconcile.BadMessage)
 		p.carrier.log.Warn("a leader does not keep to the protocol", "leader", p.key.node.Short(), "err", why)
 	}
 	for _, l := range all {

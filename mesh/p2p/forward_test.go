@@ -16,6 +16,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/mesh/forward"
+	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
 // leadStore is a memStore that leads: it notes what it is asked, and answers at once
@@ -283,5 +284,8 @@ func TestHostileForward(t *testing.T) {
 	}
 	if got := at.has(); len(got) != 2 {
 		t.Errorf("the leader was asked %q", got)
+	}
+	if got := ann.refused(at.memStore)[reconcile.BadMessage]; got != 4 { // of what named the store
+		t.Errorf("%d are counted", got)
 	}
 }

@@ -161,6 +161,7 @@ func (m *Mesh) askedForward(ctx context.Context, node lattice.NodeID, s network.
 		return
 	}
 	if err := l.read(c); err != nil && !over(err) && ctx.Err() == nil {
+		c.current.refuse(reasonOf(err))
 		c.log.Info("what a peer forwards is not taken any more", "peer", node.Short(), "err", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/lattice-log/lattice/core/invite"
 	"github.com/lattice-log/lattice/core/roster"
 	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
 const (
@@ -213,24 +214,27 @@ func (m *Mesh) askedJoin(ctx context.Context, node lattice.NodeID, s network.Str
 func (m *Mesh) redeem(ctx context.Context, node lattice.NodeID, request []byte) joinAnswer {
 	refused := joinAnswer{status: joinRefused}
 	r, err := parseJoinRequest(request)
-	if err != nil || r.inviter != m.node || r.claim.Author != node {
-		return refused
-	}
-	if err := r.claim.Verify(r.store, m.node); err != nil {
+	if err != nil {
 		return refused
 	}
 	c := m.store(r.store)
+	if r.inviter != m.node || r.claim.Author != node || r.claim.Verify(r.store, m.node) != nil {
+		c.turned(reconcile.Forged)
+		return refused
+	}
 	if c == nil {
 		return refused
 	}
 	ctx, cancel := context.WithTimeout(ctx, redeemTime)
 	defer cancel()
 	genesis, err := c.store.Redeem(ctx, r.claim)
-	switch {
-	case err == nil && len(genesis) <= maxGenesis:
+	if err == nil && len(genesis) <= maxGenesis {
 		c.log.Info("a node has joined", "node", node.Short())
 		m.look()
 		return joinAnswer{joinWelcome, genesis, m.Addresses()}
+	}
+	c.turned(reconcile.NotEntitled)
+	switch {
 	case errors.Is(err, roster.ErrInviteUsed):
 		return joinAnswer{status: joinUsed}
 	case errors.Is(err, roster.ErrInviteRevoked):
@@ -240,6 +244,13 @@ func (m *Mesh) redeem(ctx context.Context, node lattice.NodeID, request []byte) 
 	}
 	c.log.Warn("a claim is refused", "node", node.Short(), "err", err)
 	return refused
+}
+
+// turned counts a claim that was refused; c is nil if the store that it names is not here.
+func (c *carrier) turned(why reconcile.Reason) {
+	if c != nil {
+		c.current.refuse(why)
+	}
 }
 
 // Join redeems an invitation at the node that made it: it admits this node, and

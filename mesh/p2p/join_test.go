@@ -12,6 +12,7 @@ import (
 	"github.com/lattice-log/lattice/core/invite"
 	"github.com/lattice-log/lattice/core/roster"
 	"github.com/lattice-log/lattice/core/sigchain"
+	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
 // TestJoining goes from a token to two stores that are equal, and again after the
@@ -147,6 +148,9 @@ func TestClaims(t *testing.T) {
 	}
 	if sa.tips() != sa.at("x").tips() || len(sa.members) != 1 {
 		t.Error("somebody was admitted")
+	}
+	if got := a.refused(sa)[reconcile.Forged]; got != 3 { // that of another version says of nothing what it is about
+		t.Errorf("%d are counted", got)
 	}
 }
 

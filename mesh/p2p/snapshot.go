@@ -145,6 +145,7 @@ func (c *carrier) offered(o reconcile.SnapshotOffer) {
 	case s == reconcile.Snapshot{}:
 		c.log.Warn("a peer has pruned what is missing here, and offers no snapshot", "peer", o.Peer.Short(), "author", o.Log.Author.Short(), "first", o.First)
 	case s.Bytes > uint64(c.mesh.c.Limits.SnapshotBytes):
+		c.current.refuse(reconcile.Oversize)
 		c.log.Warn("a peer offers a snapshot that is larger than allowed", "peer", o.Peer.Short(), "bytes", s.Bytes)
 	default:
 		c.wanted = o // the newest offer

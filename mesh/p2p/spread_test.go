@@ -112,6 +112,9 @@ func TestASnapshotThatIsAnother(t *testing.T) {
 	a, b := start(t, "ann", nil, sa), start(t, "bob", nil, sb)
 	b.knows(a)
 	eventually(t, "it is thrown away", func() bool { return strings.Contains(b.logs.String(), "could not be had") })
+	if b.refused(sb)[reconcile.Unproven] != 1 {
+		t.Errorf("counted: %v", b.refused(sb))
+	}
 	sb.write(1, 10)
 	eventually(t, "other logs go on", func() bool {
 		sa.mu.Lock()

@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/mesh/batches"
+	"github.com/lattice-log/lattice/mesh/forward"
 	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
@@ -143,7 +145,7 @@ type shown struct {
 	status StoreStatus
 	open   map[lattice.NodeID]bool
 	sums   map[lattice.NodeID]*sums
-	lies   uint64 // removals of this node that peers did not prove
+	counts map[reconcile.Reason]uint64 // what was refused outside of sessions
 }
 
 // sums are of sessions that have ended.
@@ -185,13 +187,6 @@ func (c *carrier) show() {
 func (x *shown) show(s StoreStatus, all []PeerStatus) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.lies > 0 {
-		s.Refused = maps.Clone(s.Refused)
-		if s.Refused == nil {
-			s.Refused = map[reconcile.Reason]uint64{}
-		}
-		s.Refused[reconcile.Unproven] += x.lies
-	}
 	x.status = s
 	x.open = make(map[lattice.NodeID]bool, len(all))
 	for _, p := range all {
@@ -211,6 +206,13 @@ func (x *shown) get(id lattice.StoreID) StoreStatus {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := x.status
+	s.Refused = maps.Clone(s.Refused)
+	if s.Refused == nil {
+		s.Refused = map[reconcile.Reason]uint64{}
+	}
+	for why, n := range x.counts {
+		s.Refused[why] += n
+	}
 	s.Store, s.Peers = id, slices.SortedFunc(slices.Values(s.Peers), byNode)
 	return s
 }
@@ -246,11 +248,35 @@ func (x *shown) ended(n lattice.NodeID, why string) {
 	x.sum(n).why = why
 }
 
-// unproven counts what a peer said and did not prove.
-func (x *shown) unproven() {
+// reasonOf names why something was refused that came outside of a session.
+func reasonOf(err error) reconcile.Reason {
+	switch {
+	case errors.Is(err, forward.ErrMessage), errors.Is(err, errAnswer):
+		return reconcile.BadMessage
+	case errors.Is(err, errLaterSnapshot):
+		return reconcile.NotShown
+	}
+	switch lattice.KindOf(err) {
+	case lattice.Corrupt, lattice.Invalid:
+		return reconcile.Unproven
+	case lattice.Denied:
+		return reconcile.NotEntitled
+	case lattice.TooLarge:
+		return reconcile.Oversize
+	case lattice.Storage, lattice.Unavailable:
+		return reconcile.NotStored
+	}
+	return reconcile.NotShown
+}
+
+// refuse counts what a peer sent outside of a session, and was refused.
+func (x *shown) refuse(why reconcile.Reason) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.lies++
+	if x.counts == nil {
+		x.counts = map[reconcile.Reason]uint64{}
+	}
+	x.counts[why]++
 }
 
 // failed says why the store takes no part.

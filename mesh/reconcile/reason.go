@@ -49,9 +49,9 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason %d", uint8(r))
 }
 
-// wrong reports whether only a peer that breaks the rules gives that reason. Others
+// Wrong reports whether only a peer that breaks the rules gives that reason. Others
 // may come from the network, or from what is known where.
-func wrong(r Reason) bool {
+func (r Reason) Wrong() bool {
 	switch r {
 	case Forged, Malformed, Oversize, Foreign, Hole, OutOfTime, NotAsked, NotEntitled, Unproven:
 		return true

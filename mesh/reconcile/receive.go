@@ -82,7 +82,7 @@ func (r *Replica) giveUp(l *log, p *peer, reason Reason) {
 		r.unsource(l)
 	}
 	r.keepOff(p, l.key)
-	if wrong(reason) {
+	if reason.Wrong() {
 		p.strikes++
 	}
 	if !p.gone {

@@ -250,7 +250,8 @@ type StoreStatus struct {
 	Held int64 `protobuf:"varint,6,opt,name=held,proto3" json:"held,omitempty"`
 	// Entries that are here and wait for others that are not.
 	Waiting int64 `protobuf:"varint,7,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	// Entries from peers that were refused since the node started.
+	// What peers sent and was refused since the node started: entries, batches,
+	// acknowledgements, claims. PeerService.Peers has the reasons.
 	Refused int64 `protobuf:"varint,8,opt,name=refused,proto3" json:"refused,omitempty"`
 	// Blocks of old terms beyond the base of a new one.
 	Stranded int64 `protobuf:"varint,9,opt,name=stranded,proto3" json:"stranded,omitempty"`
