@@ -9,6 +9,7 @@ import (
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/grant"
 	"github.com/lattice-log/lattice/core/merkle"
+	"github.com/lattice-log/lattice/core/promise"
 	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/storage/disk"
@@ -133,6 +134,8 @@ func (p *partCheck) catalogued(rec any) {
 		p.replay = partition.NewReplay()
 	case store.CleanedRecord:
 		p.cleaned = r.Offset
+	case store.EvidenceRecord:
+		p.addEvidence(r)
 	case store.StatementRecord:
 		if err := p.addStatement(r); err != nil {
 			p.damage(p.cat, "compaction statement wrong", "partition %s, segment %d: %v", p.tp, r.Base, err)
@@ -161,11 +164,23 @@ func (p *partCheck) addGrant(r store.GrantRecord) error {
 		return fmt.Errorf("it is for term %d", g.Term)
 	case prev == nil && (g.Signer != p.leader || g.Leader != p.leader):
 		return fmt.Errorf("signed by %s for %s, the topic is %s's", g.Signer.Short(), g.Leader.Short(), p.leader.Short())
-	case g.Kind != grant.Self && g.Kind != grant.Seal:
+	case g.Kind == grant.Unclean:
 		return fmt.Errorf("its right is of a kind that is not taken (%s)", g.Kind)
 	}
 	p.claim(claim{g.BaseSize, g.BaseRoot, g.BaseOffset, p.cat, fmt.Sprintf("the grant of term %d of %s", g.Term, p.tp)})
 	return g.Follows(prev)
+}
+
+// addEvidence holds a grant that promises made to them. Those of a term without a grant are
+// of one that never began.
+func (p *partCheck) addEvidence(r store.EvidenceRecord) {
+	i := slices.IndexFunc(p.grants, func(g grant.Signed) bool { return g.Term == r.Term })
+	if i < 1 || p.grants[i].Kind != grant.Promises {
+		return
+	}
+	if err := promise.Judge(&p.grants[i-1], &p.grants[i], r.Promises); err != nil {
+		p.damage(p.cat, "promises wrong", "partition %s, term %d: %v", p.tp, r.Term, err)
+	}
 }
 
 // addStatement checks a compaction statement.

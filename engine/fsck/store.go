@@ -126,6 +126,10 @@ func (s *storeCheck) record(rec any) {
 		s.named[r.TopicPartition] = true
 	case store.CosignedRecord:
 		s.named[r.TopicPartition] = true
+	case store.PromisedRecord:
+		s.named[r.TopicPartition] = true
+	case store.EvidenceRecord:
+		s.named[r.TopicPartition] = true
 	case store.CommittedRecord:
 		s.named[r.TopicPartition] = true
 	case store.StatementRecord:

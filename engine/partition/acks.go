@@ -11,6 +11,7 @@ import (
 	"github.com/lattice-log/lattice/core/grant"
 	"github.com/lattice-log/lattice/core/identity"
 	"github.com/lattice-log/lattice/core/merkle"
+	"github.com/lattice-log/lattice/core/promise"
 )
 
 // Acknowledgements of members: given here (cosign), and taken from others (TakeAck).
@@ -232,6 +233,12 @@ func (p *Partition) loadAcks() error {
 	if err != nil {
 		return fmt.Errorf("load what is committed: %w", err)
 	}
+	if b, err = p.o.Meta.Promised(); err == nil && b != nil {
+		p.bound, err = promise.ParseBound(b)
+	}
+	if err != nil {
+		return fmt.Errorf("load what was promised: %w", err)
+	}
 	l.last, l.saved = l.kept, l.mark
 	return nil
 }
@@ -262,7 +269,10 @@ func (p *Partition) openAcks() error {
 		if c := p.log.Checkpoint(); len(c.Note) > 0 {
 			p.acks.last = p.acks.last.Join(cosign.LastOf(c.Checkpoint))
 		}
-		return p.cosign()
+		p.adopt()
+		err := p.cosign()
+		p.recount()
+		return err
 	}
 	_, _, p.acks.end = p.log.Bounds()
 	p.watchOwn()
@@ -276,6 +286,9 @@ func (p *Partition) cosign() error {
 	c := p.log.Checkpoint()
 	if len(c.Note) == 0 || p.log.Here().Size != c.Size || c.Origin == "" || p.Leads() {
 		return nil
+	}
+	if p.Bound().Term > c.Term {
+		return nil // it was promised to follow a later term
 	}
 	me := p.o.Key.Author()
 	l := &p.acks
@@ -323,6 +336,7 @@ func (p *Partition) keepLast(last cosign.Last) error {
 
 // received is what follows when batches, or a term, came to a follower.
 func (p *Partition) received() {
+	p.adopt()
 	if err := p.cosign(); err != nil {
 		p.o.Logger.Error("not cosigned", "partition", p.id, "err", err)
 	}

@@ -69,6 +69,9 @@ func TestCosignCrash(t *testing.T) {
 	}
 	follow(20)
 	a.restart()
+	takeOver(t, a, b)
+	b.hear(a)
+	b.reopen()
 	follow(15)
 	if _, err := a.Truncate(t.Context(), a.Bounds().Committed-3); err != nil {
 		t.Fatal(err)
@@ -88,6 +91,8 @@ func TestCosignCrash(t *testing.T) {
 		if now != (cosign.Last{}) && m.last.Join(now) != now && now != m.last {
 			t.Fatalf("moment %d: it had cosigned %+v, and now %+v", i, m.last, now)
 		}
+		r.hear(a)
+		r.reopen()
 		for from := r.Next(); from < size; from = r.Position().Size {
 			s, err := a.ReadSpan(from, 1<<20)
 			if lattice.KindOf(err) == lattice.OutOfRange {

@@ -23,8 +23,11 @@ var cid, dan = identity.FromSeed([32]byte{3}), identity.FromSeed([32]byte{4})
 func trio(t *testing.T, clock *tick.Manual) (a, b, c *replica) {
 	t.Helper()
 	a = newReplica(t, disk.NewMem(), ann, clock)
-	a.replicas(2, ann, bob, cid)
-	return a, newReplica(t, disk.NewMem(), bob, clock), newReplica(t, disk.NewMem(), cid, clock)
+	b, c = newReplica(t, disk.NewMem(), bob, clock), newReplica(t, disk.NewMem(), cid, clock)
+	for _, r := range []*replica{a, b, c} { // the topic's configuration, which is the same on each node
+		r.replicas(2, ann, bob, cid)
+	}
+	return a, b, c
 }
 
 // replicas changes who acknowledges.
@@ -230,6 +233,10 @@ func TestCommittedOutlivesRestarts(t *testing.T) {
 	a.restart()
 	b.restart()
 	committed(t, 1, a, b)
+	takeOver(t, a, b)
+	b.hear(a)
+	b.reopen()
+	committed(t, 1, b)
 	if st := a.AckStatus(); len(st.Replicas) != 3 || st.Min != 2 {
 		t.Fatalf("%+v", st)
 	}

@@ -42,9 +42,27 @@ func (k *grants) leader(creator lattice.NodeID) lattice.NodeID {
 // its own, so that it may lack what the term builds on.
 func (k *grants) handed() bool { return k.last != nil && passes(k.last) }
 
-// passes reports whether a grant gives the term to another than who signed it. A leader's
-// own are "self", and "seal" where others acknowledge, too.
-func passes(g *grant.Signed) bool { return g.Signer != g.Leader }
+// passes reports whether a grant gives the term to another than who led before, by another
+// right than its own word alone. A leader's own are "self", and "seal" where others
+// acknowledge, too.
+func passes(g *grant.Signed) bool {
+	return g.Signer != g.Leader || g.Kind == grant.Promises || g.Kind == grant.Unclean
+}
+
+// shown is a grant, with what makes it right if that is not in it.
+type shown struct {
+	grant.Signed
+	evidence []byte
+}
+
+// parseShown reads a grant with its evidence behind it, as Grants returns it.
+func parseShown(b []byte) (shown, error) {
+	g, rest, err := grant.Cut(b)
+	if err == nil && len(rest) > 0 && g.Kind != grant.Promises {
+		err = fmt.Errorf("%w: %d bytes too many", grant.ErrMalformed, len(rest))
+	}
+	return shown{g, rest}, err
+}
 
 // Leads reports whether this node leads the partition.
 func (p *Partition) Leads() bool { return p.leads }
@@ -108,13 +126,18 @@ func (p *Partition) openFollower() error {
 
 // storeGrants makes new grants durable, oldest first. A crash leaves some of them, in
 // order: terms without batches, which do no harm.
-func (p *Partition) storeGrants(fresh []grant.Signed) error {
+func (p *Partition) storeGrants(fresh []shown) error {
 	for _, g := range fresh {
+		if len(g.evidence) > 0 {
+			if err := p.o.Meta.PutEvidence(g.Term, g.evidence); err != nil {
+				return lattice.E(lattice.Storage, fmt.Errorf("save the promises of term %d: %w", g.Term, err))
+			}
+		}
 		if err := p.o.Meta.PutGrant(g.Term, g.Bytes()); err != nil {
 			return lattice.E(lattice.Storage, fmt.Errorf("save grant of term %d: %w", g.Term, err))
 		}
 		p.mu.Lock()
-		p.keepGrant(g)
+		p.keepGrant(g.Signed)
 		p.mu.Unlock()
 		p.term.Store(g.Term)
 	}

@@ -44,7 +44,8 @@ func (p *Partition) loadGrants() error {
 // below the minutes since 1970, so that a restored copy of the directory does not
 // count through the same numbers again. The grant becomes durable with the first
 // append: a start that writes nothing costs nothing, and since a term names
-// records only together with an offset, no (term, offset) ever names two.
+// records only together with an offset, no (term, offset) ever names two. Where several
+// have to acknowledge, the term is there already: see Waits.
 func (p *Partition) openTerm() error {
 	if p.log.Failed() != "" {
 		return nil // it takes no writes: there is nothing to open a term for
@@ -59,6 +60,12 @@ func (p *Partition) openTerm() error {
 	}
 	if c.Size == 0 {
 		c.Root = merkle.EmptyRoot()
+	}
+	if last := p.known.last; several(last) && last.Incarnation == p.o.Incarnation {
+		// It was granted in this incarnation: by promises, or by a seal when the set changed.
+		p.pending, p.granted = last.Grant, true
+		p.term.Store(last.Term)
+		return nil
 	}
 	minutes := p.o.Clock.Now().Unix() / int64(time.Minute/time.Second)
 	term := max(int64(p.grantTerm)+1, minutes)

@@ -35,8 +35,10 @@ func give(t *testing.T, a, b *replica) {
 
 func (r *replica) reopen() {
 	r.t.Helper()
+	r.again = true
 	r.close()
 	r.open()
+	r.again = false
 }
 
 // hear tells r the terms that another knows.
@@ -268,7 +270,6 @@ func TestHandoffOfSeveral(t *testing.T) {
 	if n := b.Bounds().Committed; n < 1 || n > 2 {
 		t.Fatalf("the new leader shows records up to %d", n)
 	}
-	b.replicas(2, ann, bob, cid) // the topic's configuration, which is the same on each node
 	b.produce("three")
 	b.signed(3)
 	c.hear(b)

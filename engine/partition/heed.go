@@ -8,6 +8,7 @@ import (
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/grant"
 	"github.com/lattice-log/lattice/core/merge"
+	"github.com/lattice-log/lattice/core/promise"
 )
 
 // maxTold bounds the grants of one partition that are looked at.
@@ -28,25 +29,28 @@ type Heeded struct {
 //
 // A grant is right if its signature holds, it follows the one that it names, and who
 // signed it could: the topic's creator the first, the leader before it one for itself or
-// another ("self", "seal"). What is not is passed over, for it takes nothing away. Kind
+// another ("self", "seal"), and a member of the set before it one for itself, with the
+// promises that make it behind it. What is not is passed over, for it takes nothing away. Kind
 // Conflict: the terms that rule are not those that are known here, continued; nothing
 // is stored then. Kind Storage.
-func (p *Partition) Heed(told [][]byte) (Heeded, error) {
+//
+// also are grants that are told by somebody else than told is, whom Behind is not about.
+func (p *Partition) Heed(told [][]byte, also ...[]byte) (Heeded, error) {
 	p.receiving.Lock()
 	defer p.receiving.Unlock()
-	stored, err := p.o.Meta.Grants()
+	stored, err := p.Grants()
 	if err != nil {
 		return Heeded{}, fmt.Errorf("load grants of %s: %w", p.id, err)
 	}
-	line := p.line(append(slices.Clone(stored), told[:min(len(told), maxTold)]...))
+	line := p.line(slices.Concat(stored, told[:min(len(told), maxTold)], also[:min(len(also), maxTold)]))
 	h := Heeded{Behind: behind(line, told)}
 	for i, b := range stored {
-		if i >= len(line) || !bytes.Equal(line[i].Bytes(), b) {
+		if i >= len(line) || !bytes.HasPrefix(b, line[i].Bytes()) {
 			return h, lattice.E(lattice.Conflict, fmt.Errorf("%s: its terms go on otherwise than is known here from number %d on", p.id, i))
 		}
 	}
 	fresh := line[len(stored):]
-	h.Changed = slices.ContainsFunc(fresh, func(g grant.Signed) bool { return passes(&g) })
+	h.Changed = slices.ContainsFunc(fresh, func(g shown) bool { return passes(&g.Signed) })
 	if h.Changed {
 		p.stop()
 	}
@@ -57,11 +61,18 @@ func (p *Partition) Heed(told [][]byte) (Heeded, error) {
 }
 
 // behind reports whether who tells these grants lacks one of the line by which another
-// came to lead.
-func behind(line []grant.Signed, told [][]byte) bool {
-	return slices.ContainsFunc(line, func(g grant.Signed) bool {
-		return passes(&g) && !slices.ContainsFunc(told, func(t []byte) bool { return bytes.Equal(t, g.Bytes()) })
-	})
+// came to lead, or what makes it right.
+func behind(line []shown, by [][]byte) bool {
+	for i, g := range line {
+		if passes(&g.Signed) && !slices.ContainsFunc(by, func(t []byte) bool {
+			x, err := parseShown(t)
+			return err == nil && x.ID == g.ID &&
+				(bytes.Equal(x.evidence, g.evidence) || i > 0 && promise.Judge(&line[i-1].Signed, &g.Signed, x.evidence) == nil)
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // stop ends appends here: another leads, or will.
@@ -72,33 +83,33 @@ func (p *Partition) stop() {
 }
 
 // line returns the grants that rule, of those that are right.
-func (p *Partition) line(all [][]byte) []grant.Signed {
-	right, terms := map[lattice.Hash]grant.Signed{}, []merge.Term(nil)
-	var waiting []grant.Signed
+func (p *Partition) line(all [][]byte) []shown {
+	right, terms := map[lattice.Hash]shown{}, []merge.Term(nil)
+	var waiting []shown
 	for _, b := range all {
-		g, err := grant.Parse(b)
+		g, err := parseShown(b)
 		if err == nil && g.Store == p.o.Store && g.Partition == p.id && g.Verify() == nil {
 			waiting = append(waiting, g)
 		}
 	}
 	for found := true; found; {
 		found = false
-		waiting = slices.DeleteFunc(waiting, func(g grant.Signed) bool {
+		waiting = slices.DeleteFunc(waiting, func(g shown) bool {
 			var prev *grant.Signed
 			if before, ok := right[g.Previous]; ok {
-				prev = &before
+				prev = &before.Signed
 			}
 			if _, twice := right[g.ID]; !twice && !p.isRight(&g, prev) {
 				return false
 			}
 			if _, twice := right[g.ID]; !twice {
 				right[g.ID], found = g, true
-				terms = append(terms, merge.TermOf(g))
+				terms = append(terms, merge.TermOf(g.Signed))
 			}
 			return true
 		})
 	}
-	var line []grant.Signed
+	var line []shown
 	for _, t := range merge.Line(terms) {
 		line = append(line, right[t.ID])
 	}
@@ -107,13 +118,15 @@ func (p *Partition) line(all [][]byte) []grant.Signed {
 
 // isRight holds a grant whose signature was checked to the one before it (nil: it is not
 // known, or this is the first).
-func (p *Partition) isRight(g, prev *grant.Signed) bool {
+func (p *Partition) isRight(g *shown, prev *grant.Signed) bool {
 	if g.Follows(prev) != nil {
 		return false
 	}
 	switch g.Kind {
+	case grant.Promises:
+		return prev != nil && promise.Judge(prev, &g.Signed, g.evidence) == nil
 	case grant.Self, grant.Seal:
 		return prev != nil || g.Kind == grant.Self && g.Signer == p.o.Leader
 	}
-	return false // promises and an admin's word are not taken here
+	return false // an admin's word is not taken here
 }

@@ -74,9 +74,12 @@ func (l *ledger) begin(g *grant.Signed, me lattice.AuthorID, now time.Time) {
 		Term: cosign.Term{Quorum: cosign.Quorum{Set: g.AckSet, Min: int(g.Min)}},
 		id:   g.ID, number: g.Term, leader: g.Leader, base: cosign.Held{Size: g.BaseSize, End: g.BaseOffset},
 	}
-	if n := len(l.terms); n > 0 && (g.Kind == grant.Self || g.Kind == grant.Seal) {
+	if n := len(l.terms); n > 0 && g.Kind != grant.Unclean {
 		before := l.terms[n-1]
 		t.Term = before.After(t.Quorum, l.mark.Term >= before.number)
+	}
+	if g.Kind == grant.Promises {
+		t.holds(t.leader, t.base) // it has it before it signs the grant
 	}
 	l.terms = append(l.terms, t)
 	l.count(cosign.Held{}, lattice.Hash{}) // what the term before it had is its leader's, at least

@@ -45,6 +45,7 @@ import (
 	"github.com/lattice-log/lattice/core/grant"
 	"github.com/lattice-log/lattice/core/identity"
 	"github.com/lattice-log/lattice/core/merkle"
+	"github.com/lattice-log/lattice/core/promise"
 	"github.com/lattice-log/lattice/core/record"
 	"github.com/lattice-log/lattice/engine/signedlog"
 	"github.com/lattice-log/lattice/internal/tick"
@@ -81,6 +82,13 @@ type Meta interface {
 	PutCosigned(b []byte) error
 	Committed() ([]byte, error)
 	PutCommitted(b []byte) error
+	// Promised and PutPromised keep what this node is bound by (promise.Bound); nil: it
+	// has promised nothing.
+	Promised() ([]byte, error)
+	PutPromised(b []byte) error
+	// Evidence and PutEvidence keep the promises that made a term's grant; nil: none did.
+	Evidence(term int32) ([]byte, error)
+	PutEvidence(term int32, b []byte) error
 }
 
 // Transactions knows which transactions are under way. Safe for concurrent use.
@@ -122,6 +130,9 @@ type Options struct {
 	// Named, if not nil, is called when a follower that is to lead has all that its term
 	// builds on, with no lock held: closed and opened again, it leads. It must not block.
 	Named func()
+	// Asks says that somebody asks members for promises where the partition Waits for them. If
+	// not, a leader that starts again seals its own last term.
+	Asks bool
 	// ReadOnly refuses what clients want to change with ErrReadOnly; nothing is put
 	// in Meta.
 	ReadOnly bool
@@ -168,6 +179,8 @@ type Partition struct {
 	sealed  bool          // another will lead: nothing is appended any more
 	sealing *grant.Signed // that other's grant, of which it is not known whether it was stored
 
+	bound promise.Bound // what this node has promised
+
 	acks    ledger
 	limit   atomic.Int64 // readers see nothing at or above it; never: the log's word is enough
 	seating sync.Mutex   // held by Reseat
@@ -194,7 +207,7 @@ func Open(o Options, cfg Config) (*Partition, error) {
 		return nil, fmt.Errorf("open partition %s: %w", o.ID, err)
 	}
 	p.leads = p.known.leader(o.Leader) == o.Key.Author()
-	if p.leads && p.known.handed() {
+	if p.leads = p.leads && !p.waits(); p.leads && p.known.handed() {
 		ready, err := p.hasBase()
 		if err != nil {
 			return nil, fmt.Errorf("open partition %s: %w", o.ID, err)

@@ -177,8 +177,8 @@ func (p *Partition) admit(s span.Span) error {
 type verifier struct {
 	p     *Partition
 	s     span.Span
-	chain []grantAt      // all terms: those that are known, and fresh
-	fresh []grant.Signed // those that are not
+	chain []grantAt // all terms: those that are known, and fresh
+	fresh []shown   // those that are not
 	note  signedlog.Certified
 	metas []segment.Meta
 	marks []signedlog.Mark
@@ -220,7 +220,7 @@ func (v *verifier) checkGrants() error {
 		}
 		last = &g
 		ids[g.ID] = true
-		v.fresh, v.chain = append(v.fresh, g), append(v.chain, at(&g))
+		v.fresh, v.chain = append(v.fresh, shown{g, nil}), append(v.chain, at(&g))
 	}
 	return nil
 }

@@ -96,6 +96,12 @@ func (f *files) Cosigned() ([]byte, error)               { return f.get("cosigne
 func (f *files) PutCosigned(b []byte) error              { return f.put("cosigned", b) }
 func (f *files) Committed() ([]byte, error)              { return f.get("committed") }
 func (f *files) PutCommitted(b []byte) error             { return f.put("committed", b) }
+func (f *files) Promised() ([]byte, error)               { return f.get("promised") }
+func (f *files) PutPromised(b []byte) error              { return f.put("promised", b) }
+func (f *files) Evidence(term int32) ([]byte, error)     { return f.get(fmt.Sprintf("evidence-%d", term)) }
+func (f *files) PutEvidence(term int32, b []byte) error {
+	return f.put(fmt.Sprintf("evidence-%d", term), b)
+}
 func (f *files) PutCleanedTo(o int64) error {
 	return f.put("cleaned", []byte(strconv.FormatInt(o, 10)))
 }
@@ -123,6 +129,8 @@ type replica struct {
 	cfg   partition.Config
 	time  *uint64
 	stop  func()
+	born  uint64 // the node's incarnation
+	again bool   // it is opened by the same one
 }
 
 // world is a clock, and whatever else replicas share.
@@ -145,6 +153,9 @@ func (r *replica) open() {
 }
 
 func (r *replica) tryOpen() error {
+	if !r.again {
+		r.born = uint64(r.clock.Now().UnixMilli())
+	}
 	committer := signedlog.NewCommitter()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -154,7 +165,7 @@ func (r *replica) tryOpen() error {
 	}()
 	var mu sync.Mutex
 	p, err := partition.Open(partition.Options{
-		ID: tp, Store: store, FS: r.fs, Dir: dir, Key: r.key, Incarnation: uint64(r.clock.Now().UnixMilli()), Clock: r.clock,
+		ID: tp, Store: store, FS: r.fs, Dir: dir, Key: r.key, Incarnation: r.born, Clock: r.clock,
 		Stamp: func() (uint64, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -162,7 +173,7 @@ func (r *replica) tryOpen() error {
 			return *r.time, nil
 		},
 		Committer: committer, Handles: segment.NewHandles(16), Logger: slog.New(slog.DiscardHandler), Meta: &files{fs: r.fs},
-		Transactions: anyTxn{}, Leader: ann.Author(),
+		Transactions: anyTxn{}, Leader: ann.Author(), Asks: true,
 	}, r.cfg)
 	r.Partition = p
 	r.stop = func() { cancel(); <-done }

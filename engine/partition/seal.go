@@ -140,8 +140,21 @@ func (p *Partition) handOver(g *grant.Signed) error {
 	return nil
 }
 
-// Grants returns the signed grants of all terms that are known, oldest first.
-func (p *Partition) Grants() ([][]byte, error) { return p.o.Meta.Grants() }
+// Grants returns the signed grants of all terms that are known, oldest first, each with the
+// promises behind it that made it, if some did.
+func (p *Partition) Grants() ([][]byte, error) {
+	all, err := p.o.Meta.Grants()
+	for i, b := range all {
+		g, perr := grant.Parse(b)
+		if err != nil || perr != nil || g.Kind != grant.Promises {
+			continue
+		}
+		var evidence []byte
+		evidence, err = p.o.Meta.Evidence(g.Term)
+		all[i] = append(b[:len(b):len(b)], evidence...)
+	}
+	return all, err
+}
 
 // Handed reports whether the newest term was given to its leader by another, which has
 // written nothing in it that is known here.
@@ -157,7 +170,7 @@ func (p *Partition) ToLead() bool {
 	p.mu.Lock()
 	last := p.known.last
 	p.mu.Unlock()
-	return !p.leads && last != nil && last.Leader == p.o.Key.Author() && p.has(last)
+	return !p.leads && last != nil && last.Leader == p.o.Key.Author() && !p.Waits() && p.has(last)
 }
 
 // has reports whether all that a term builds on is here.

@@ -158,6 +158,18 @@ func (p *Partition) sealSeat(c signedlog.Certified, q cosign.Quorum, holdUp bool
 	return true, nil
 }
 
+// keepSeats gives the term of a new start the set of the one before it, where nobody asks
+// for promises (Options.Asks).
+func (p *Partition) keepSeats() {
+	p.acks.mu.Lock()
+	t := p.acks.newest()
+	p.acks.mu.Unlock()
+	if t == nil || t.Alone() {
+		return
+	}
+	p.pending.AckSet, p.pending.Min, p.pending.Kind = t.Set, uint16(t.Min), grant.Seal
+}
+
 // watchOwn has what is committed counted when the leader signs something, as long as that
 // counts for others.
 func (p *Partition) watchOwn() {
@@ -174,17 +186,4 @@ func (p *Partition) watchOwn() {
 		l.unwatch = stop
 		l.mu.Unlock()
 	}
-}
-
-// keepSeats gives the term of a new start the set of the one before it, which the leader
-// seals as it finds it: its disk has all that it acknowledged. Members that know of more
-// do not take it (its log diverges from theirs), so they acknowledge nothing in it.
-func (p *Partition) keepSeats() {
-	p.acks.mu.Lock()
-	t := p.acks.newest()
-	p.acks.mu.Unlock()
-	if t == nil || t.Alone() {
-		return
-	}
-	p.pending.AckSet, p.pending.Min, p.pending.Kind = t.Set, uint16(t.Min), grant.Seal
 }

@@ -39,3 +39,18 @@ func (l *Log) PrefixAt(size uint64) (lattice.Hash, int64, error) {
 	}
 	return r.Root(), last.Last + 1, err
 }
+
+// TermHere is the term of the last block that is here and in the tree.
+func (l *Log) TermHere() int32 {
+	l.certMu.Lock()
+	defer l.certMu.Unlock()
+	return l.term
+}
+
+// Edge returns the compact range of the tree over all that is here, and how many blocks
+// that is.
+func (l *Log) Edge() (size uint64, edge []lattice.Hash) {
+	l.certMu.Lock()
+	defer l.certMu.Unlock()
+	return l.edge.Size(), l.edge.Range().Hashes()
+}

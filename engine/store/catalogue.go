@@ -86,6 +86,8 @@ const (
 	keySnapshot  = 'p' // p | topic, partition      -> producer snapshot
 	keyCleaned   = 'k' // k | topic, partition      -> i64
 	keyCosigned  = 'a' // a | topic, partition      -> cosign.Last
+	keyPromised  = 'r' // r | topic, partition      -> promise.Bound
+	keyEvidence  = 'i' // i | topic, partition, term -> promises
 	keyCommitted = 'b' // b | topic, partition      -> cosign.Mark
 	keyState     = 's' // s | topic, partition, base i64, number u64 -> compaction statement
 	keyMoved     = 'm' // m                         -> empty: topics and offsets are state

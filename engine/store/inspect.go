@@ -6,6 +6,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/cosign"
+	"github.com/lattice-log/lattice/core/promise"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/engine/group"
 	"github.com/lattice-log/lattice/engine/share"
@@ -69,6 +70,17 @@ type (
 	CleanedRecord struct {
 		lattice.TopicPartition
 		Offset int64
+	}
+	// PromisedRecord is what this node has promised.
+	PromisedRecord struct {
+		lattice.TopicPartition
+		Bound promise.Bound
+	}
+	// EvidenceRecord are the promises that made the grant of a term.
+	EvidenceRecord struct {
+		lattice.TopicPartition
+		Term     int32
+		Promises []byte
 	}
 	// CosignedRecord is what this node cosigned last.
 	CosignedRecord struct {
@@ -192,6 +204,11 @@ func decodePartitionRecord(key, value []byte) (any, error) {
 	case key[0] == keyCommitted && len(rest) == 0:
 		mark, err := cosign.ParseMark(value)
 		return CommittedRecord{tp, mark}, err
+	case key[0] == keyPromised && len(rest) == 0:
+		bound, err := promise.ParseBound(value)
+		return PromisedRecord{tp, bound}, err
+	case key[0] == keyEvidence && len(rest) == 4:
+		return EvidenceRecord{tp, int32(be.Uint32(rest)), value}, nil
 	case key[0] == keyState && len(rest) == 16:
 		return StatementRecord{tp, int64(be.Uint64(rest)), be.Uint64(rest[8:]), value}, nil
 	}
@@ -206,7 +223,7 @@ func badRecord(key []byte, what string) error {
 // the order grants, producer snapshot, compaction progress, statements.
 func PartitionPrefixes(tp lattice.TopicPartition) [][]byte {
 	var out [][]byte
-	for _, kind := range []byte{keyGrant, keySnapshot, keyCleaned, keyState, keyCosigned, keyCommitted} {
+	for _, kind := range []byte{keyGrant, keySnapshot, keyCleaned, keyState, keyCosigned, keyCommitted, keyPromised, keyEvidence} {
 		out = append(out, (&partitionMeta{tp: tp}).key(kind))
 	}
 	return out

@@ -88,6 +88,19 @@ func (m *partitionMeta) PutCosigned(b []byte) error  { return m.set(m.key(keyCos
 func (m *partitionMeta) Committed() ([]byte, error)  { return m.get(m.key(keyCommitted)) }
 func (m *partitionMeta) PutCommitted(b []byte) error { return m.set(m.key(keyCommitted), b) }
 
+func (m *partitionMeta) Promised() ([]byte, error)  { return m.get(m.key(keyPromised)) }
+func (m *partitionMeta) PutPromised(b []byte) error { return m.set(m.key(keyPromised), b) }
+
+func (m *partitionMeta) evidenceKey(term int32) []byte {
+	return binary.BigEndian.AppendUint32(m.key(keyEvidence), uint32(term))
+}
+
+func (m *partitionMeta) Evidence(term int32) ([]byte, error) { return m.get(m.evidenceKey(term)) }
+
+func (m *partitionMeta) PutEvidence(term int32, b []byte) error {
+	return m.set(m.evidenceKey(term), b)
+}
+
 func (m *partitionMeta) stateKey(base int64) []byte {
 	return binary.BigEndian.AppendUint64(m.key(keyState), uint64(base))
 }
