@@ -14,7 +14,7 @@ import (
 )
 
 // createOn makes a topic on a node, which leads it.
-func createOn(t *testing.T, st *store.Store, name string, partitions int32) store.Topic {
+func createOn(t testing.TB, st *store.Store, name string, partitions int32) store.Topic {
 	t.Helper()
 	topic, err := st.CreateTopic(t.Context(), store.NewTopic{Name: name, Partitions: partitions})
 	if err != nil {

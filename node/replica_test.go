@@ -42,7 +42,7 @@ type twin struct {
 }
 
 // runTwin makes or opens a data directory, and runs it until stop is called, cleanly.
-func runTwin(t *testing.T, data string) (n *twin, stop func()) {
+func runTwin(t testing.TB, data string) (n *twin, stop func()) {
 	t.Helper()
 	n, stopped, err := startTwin(t.Context(), data)
 	if err != nil {

@@ -104,7 +104,7 @@ func (p *Partition) receive(s span.Span) (int, error) {
 	if err := v.checkBatches(); err != nil {
 		return 0, err
 	}
-	run := signedlog.Run{From: s.From, Blocks: s.Batches, Note: v.note, Left: s.Left, Proof: s.Proof}
+	run := signedlog.Run{From: s.From, Blocks: s.Batches, Note: v.note, Left: s.Left, Proof: s.Proof, Sums: s.Sums}
 	c, err := p.log.Check(run, v.metas, v.marks)
 	if err != nil {
 		return 0, err

@@ -72,8 +72,11 @@ func (l *Log) Check(r Run, metas []segment.Meta, marks []Mark) (*Checked, error)
 	}
 	c := &Checked{run: r, metas: metas, left: left, base: r.Note.End, recs: make([]byte, 0, len(metas)*merkle.LeafSize)}
 	for i, m := range metas {
-		leaf := merkle.Leaf{
-			Base: m.Base, Last: m.Last, MaxTime: m.MaxTime, Epoch: m.Term, Length: uint32(len(r.Blocks[i])), Sum: sum(r.Blocks[i]),
+		leaf := merkle.Leaf{Base: m.Base, Last: m.Last, MaxTime: m.MaxTime, Epoch: m.Term, Length: uint32(len(r.Blocks[i]))}
+		if len(r.Sums) == len(r.Blocks) {
+			leaf.Sum = r.Sums[i]
+		} else {
+			leaf.Sum = sum(r.Blocks[i])
 		}
 		c.recs = leaf.AppendTo(c.recs)
 	}

@@ -20,6 +20,7 @@
 //  6. Say by Changed that there is a partition, that this node appended to it, or who
 //     leads it now; by Gone that there is none any more; and call Tick a few times a
 //     second.
+//     With Config.Unsent also say by Waiting how much waits to go to a peer, when it falls.
 //  7. Count and show Effects.Refused.
 //  8. Give each Effects.Heard to the partition's log, which verifies it, and say what
 //     became of it by AckTaken; and say by Told which acknowledgements there are.
@@ -97,7 +98,9 @@
 // # Bounds
 //
 // Spans are sent against credit: a message may overdraw it, but none is sent while
-// there is none, so a peer can make a node hold a window and one message. All other
+// there is none, so a peer can make a node hold a window and one message; eight peers have
+// a whole window, the others an eighth. Who syncs slowly takes a window with one sync.
+// History is read for a peer while little waits to go to it. All other
 // messages cost their bytes and the work that they cause against a budget that fills
 // with time; who exceeds it is dropped. So are those who speak of too many partitions,
 // or send too much that is refused; they are not let in again for a while. Of the

@@ -15,10 +15,14 @@ type Ready struct {
 	err     error // it is no message
 }
 
-// Take takes one whole message apart, whose memory the result goes on using. What is
-// wrong with it is told by StepReady.
+// Take takes one whole message apart, whose memory the result goes on using, and hashes
+// the batches in it. What is wrong with it is told by StepReady.
 func Take(message []byte) Ready {
 	m, err := Parse(message)
+	if s, ok := m.(Spans); ok {
+		s.Span.Sum()
+		m = s
+	}
 	return Ready{m, len(message), err}
 }
 

@@ -28,13 +28,15 @@ type peer struct {
 	count   uint64                          // spans that came
 	heard   int64                           // when the last did
 
-	granted int // bytes of spans that it may still send
+	window  int // bytes of spans that it may send unasked
+	granted int // of those, what it may still send
 	stale   int // of those, bytes that may answer follows which have ended
 	owed    int // bytes to be granted again
 	budget  int // of other messages
 	filled  int64
 
 	credit  int // bytes of spans that may be sent to it
+	unsent  int // bytes that wait to go to it
 	held    int // bytes for which reads are under way
 	reading int
 	loaded  []Spans // read, and waiting for credit
@@ -64,12 +66,41 @@ func (r *Replica) Connect(id lattice.NodeID, nowMs int64) Effects {
 		return r.done()
 	}
 	i, _ := r.findPeer(id)
+	window := r.window()
 	p := &peer{
-		id: id, acking: acking{room: ackBytes, sent: nowMs, budget: ackBurst, filled: nowMs}, granted: r.c.Window, budget: r.c.Burst, filled: nowMs, told: nowMs, room: r.c.Offers, has: map[lattice.TopicPartition]Item{},
+		id: id, window: window, acking: acking{room: ackBytes, sent: nowMs, budget: ackBurst, filled: nowMs}, granted: window, budget: r.c.Burst, filled: nowMs, told: nowMs, room: r.c.Offers, has: map[lattice.TopicPartition]Item{},
 		serving: map[lattice.TopicPartition]*serving{}, news: map[lattice.TopicPartition]bool{}, offered: map[lattice.TopicPartition]bool{},
 	}
 	r.peers = slices.Insert(r.peers, i, p)
-	r.send(p, Hello{Version, VersionAcks, r.c.Store, r.c.Node, r.c.Session, r.index.Root(), uint32(r.c.Window)})
+	r.send(p, Hello{Version, VersionAcks, r.c.Store, r.c.Node, r.c.Session, r.index.Root(), uint32(window)})
+	return r.done()
+}
+
+// wide is how many peers are given the whole window.
+const wide = 8
+
+// window is what the next peer may send unasked. A wide one lets a log that syncs slowly
+// take more at each sync; what all peers may send together stays bounded.
+func (r *Replica) window() int {
+	n := 0
+	for _, p := range r.peers {
+		if p.window == r.c.Window {
+			n++
+		}
+	}
+	if n < wide {
+		return r.c.Window
+	}
+	return max(r.c.Window/8, 1)
+}
+
+// Waiting says how many bytes wait to be sent to a peer, whenever some have gone. With
+// Config.Unsent it keeps history from piling up before what is appended meanwhile.
+func (r *Replica) Waiting(id lattice.NodeID, bytes int, nowMs int64) Effects {
+	r.now = nowMs
+	if p := r.peer(id); p != nil {
+		p.unsent = bytes
+	}
 	return r.done()
 }
 

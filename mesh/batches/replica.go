@@ -16,7 +16,8 @@ type Config struct {
 	Node    lattice.NodeID
 	Session uint64 // random, of this start
 
-	Window        int   // bytes of spans that each peer may send before they are durable; 4 MiB
+	Window        int   // bytes of spans that a peer may send before they are durable; 16 MiB. Peers beyond the first eight: an eighth of it
+	Unsent        int   // bytes of spans that wait to go to a peer, beyond which nothing more is read for it (see Waiting); 0: no bound
 	Turn          int   // bytes of a partition that a peer gets at a time; 64 KiB. Four times that if it wants no other
 	Reads         int   // reads under way for one peer; 4
 	MaxPartitions int   // partitions that one peer may say it has more of than is here, and may follow; 100,000
@@ -36,7 +37,7 @@ func or[T int | int64](n *T, v T) {
 }
 
 func (c *Config) defaults() {
-	or(&c.Window, 4<<20)
+	or(&c.Window, 16<<20)
 	or(&c.Turn, 64<<10)
 	or(&c.Reads, 4)
 	or(&c.MaxPartitions, 100_000)
@@ -303,7 +304,7 @@ func (r *Replica) flush(p *peer) {
 		p.follows = p.follows[n:]
 	}
 	p.follows = nil
-	if p.owed > 0 && (p.owed >= r.c.Window/4 || p.granted <= 0) {
+	if p.owed > 0 && (p.owed >= p.window/4 || p.granted <= 0) {
 		r.send(p, Credit{uint32(p.owed)})
 		p.granted += p.owed
 		p.owed = 0

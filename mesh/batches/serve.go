@@ -115,7 +115,7 @@ func (r *Replica) serve(p *peer) {
 		r.transmit(p, p.loaded[0])
 		p.loaded = p.loaded[1:]
 	}
-	for p.reading < r.c.Reads && len(p.loaded) == 0 && p.credit > p.held {
+	for p.reading < r.c.Reads && len(p.loaded) == 0 && p.credit > p.held && (r.c.Unsent == 0 || p.unsent < r.c.Unsent) {
 		x := p.next()
 		if x == nil {
 			return
@@ -139,6 +139,7 @@ func (r *Replica) serve(p *peer) {
 
 func (r *Replica) transmit(p *peer, m Spans) {
 	p.credit -= Size(m)
+	p.unsent += Size(m)
 	r.send(p, m)
 }
 

@@ -70,6 +70,7 @@ type courier struct {
 	kept    chan keptSpans
 	loaded  chan batches.Loaded
 	acked   chan ackTaken
+	drained chan struct{} // one place: some of a session's queue has gone
 	current shown
 	lags    lags
 
@@ -100,7 +101,7 @@ type lags struct {
 func newCourier(c *carrier, s Partitions) *courier {
 	return &courier{
 		carrier: c, mesh: c.mesh, store: s, log: c.log.With("about", "batches"), mail: newMail[partLetters](), station: newStation[batches.Ready](),
-		kept: make(chan keptSpans), loaded: make(chan batches.Loaded), acked: make(chan ackTaken),
+		kept: make(chan keptSpans), loaded: make(chan batches.Loaded), acked: make(chan ackTaken), drained: make(chan struct{}, 1),
 	}
 }
 
@@ -124,6 +125,7 @@ func (c *courier) run(ctx context.Context) error {
 	})()
 	config := c.mesh.c.Batches
 	config.Store, config.Node, config.Session = c.carrier.id, c.mesh.node, rand.Uint64()
+	or(&config.Unsent, unsentSize)
 	c.replica = batches.New(config, c.store.Partitions(), c.mesh.now())
 	l := c.mesh.c.Limits
 	c.sessions, c.told = map[lattice.NodeID]*session[batches.Ready]{}, map[told]time.Time{}
@@ -177,6 +179,8 @@ func (c *courier) loop(ctx context.Context) {
 		case x := <-c.acked:
 			c.do(c.replica.AckTaken(x.Peer, x.Partition, x.err, c.mesh.now()))
 			c.acking.done()
+		case <-c.drained:
+			c.wait()
 		case <-c.mail.wake:
 			c.open(c.mail.take())
 		case <-tick.C:
@@ -205,6 +209,17 @@ func (c *courier) open(l partLetters) {
 		if !c.carrier.admits(id) {
 			c.end(id, true)
 		}
+	}
+}
+
+// unsentSize is about how many bytes of history may wait to go to a peer before what is
+// appended meanwhile: a quarter of a second of a fast link, and seconds of a slow one.
+const unsentSize = 1 << 20
+
+// wait tells the Replica how much waits to go to each peer.
+func (c *courier) wait() {
+	for id, s := range c.sessions {
+		c.do(c.replica.Waiting(id, s.queue.waiting(), c.mesh.now()))
 	}
 }
 
@@ -350,7 +365,9 @@ func (m *Mesh) metForBatches(ctx context.Context, node lattice.NodeID, stream ne
 		first.done()
 		return
 	}
-	_ = drive(ctx, m, c.batches.station, newSession(batches.Take, node, stream, false, f, first, &m.c.Limits))
+	s := newSession(batches.Take, node, stream, false, f, first, &m.c.Limits)
+	s.drained = c.batches.drained
+	_ = drive(ctx, m, c.batches.station, s)
 }
 
 // meetForBatches opens a session with a connected peer. One that is of an earlier
@@ -364,5 +381,7 @@ func (m *Mesh) meetForBatches(ctx context.Context, c *courier, node lattice.Node
 	case err != nil:
 		return plain(err)
 	}
-	return drive(ctx, m, c.station, newSession(batches.Take, node, stream, true, newFrames(batchForm, stream, &m.c.Limits, m.large), frame{}, &m.c.Limits))
+	s := newSession(batches.Take, node, stream, true, newFrames(batchForm, stream, &m.c.Limits, m.large), frame{}, &m.c.Limits)
+	s.drained = c.drained
+	return drive(ctx, m, c.station, s)
 }

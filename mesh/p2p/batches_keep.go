@@ -29,6 +29,7 @@ func newSpanLanes(workers int) *spanLanes {
 
 // What is given to a log at once is no more than a message could have.
 const (
+	keepSpanSize     = 8 << 20 // bytes of batches, about: with a slow disk a sync is for that much
 	maxGrantsAtOnce  = 4096
 	maxBatchesAtOnce = 1 << 15
 )
@@ -47,7 +48,7 @@ func consecutive(all []batches.Receive) int {
 			continue
 		}
 		before := all[i-1]
-		if x.Peer != before.Peer || x.Span.From != before.Span.From+uint64(len(before.Span.Batches)) || size > keepSize || count > maxBatchesAtOnce || grants > maxGrantsAtOnce {
+		if x.Peer != before.Peer || x.Span.From != before.Span.From+uint64(len(before.Span.Batches)) || size > keepSpanSize || count > maxBatchesAtOnce || grants > maxGrantsAtOnce {
 			return i
 		}
 	}
@@ -62,9 +63,10 @@ func joinSpans(parts []batches.Receive) span.Span {
 	if len(parts) == 1 {
 		return out
 	}
-	out.Batches, out.Grants = slices.Clone(out.Batches), slices.Clone(out.Grants)
+	out.Batches, out.Grants, out.Sums = slices.Clone(out.Batches), slices.Clone(out.Grants), slices.Clone(out.Sums)
 	for _, x := range parts[1:] {
 		out.Batches = append(out.Batches, x.Span.Batches...)
+		out.Sums = append(out.Sums, x.Span.Sums...) // of all or, if one has none, of too few, and so of none
 		for _, g := range x.Span.Grants {
 			if !slices.ContainsFunc(out.Grants, func(o []byte) bool { return bytes.Equal(o, g) }) {
 				out.Grants = append(out.Grants, g)

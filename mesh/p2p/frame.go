@@ -105,7 +105,7 @@ func (f *frames) next(wait time.Duration) (frame, error) {
 	for len(out.bytes) < total {
 		n := len(out.bytes)
 		if n == cap(out.bytes) {
-			grown := make([]byte, n, min(2*n, total))
+			grown := make([]byte, n, min(4*n, total))
 			copy(grown, out.bytes)
 			out.bytes = grown
 		}

@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/lattice-log/lattice/mesh/reconcile"
@@ -65,6 +66,13 @@ func (q *queue) end(flush bool) {
 	poke(q.wake)
 }
 
+// waiting is how many bytes are not on the wire yet.
+func (q *queue) waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.bytes
+}
+
 // poke has whoever waits at wake, which has one place, look once.
 func poke(wake chan<- struct{}) {
 	select {
@@ -88,6 +96,7 @@ func (q *queue) take(b []byte, most int) (out []byte, over bool) {
 	}
 	over = q.ended && n == 0
 	q.mu.Unlock()
+	b = slices.Grow(b, size)
 	for _, o := range batch {
 		if o.bytes != nil {
 			b = append(b, o.bytes...)

@@ -26,6 +26,8 @@ type session[R any] struct {
 	queue  *queue
 	limits *Limits
 	begun  time.Time
+	// drained is poked when some of the queue has gone, if it is not nil. See queue.waiting.
+	drained chan<- struct{}
 
 	accepted chan bool // one place: the carrier's answer
 
@@ -132,6 +134,7 @@ func (s *session[R]) write(p *buffers) {
 				return
 			}
 			s.queue.sent(n)
+			poke(s.drained)
 			s.out.Add(uint64(n))
 		}
 	}
