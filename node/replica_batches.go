@@ -35,7 +35,7 @@ func (r *replica) Partition(id lattice.TopicPartition) (batches.Have, bool) {
 	}
 	h := batches.Have{Partition: id, Leader: t.Leader}
 	if p, err := r.st.Partition(id.Topic, id.Partition); err == nil {
-		h.Where, h.Leader = whereIs(p), p.Leader()
+		h.Where, h.Leader, h.Cuts = whereIs(p), p.Leader(), p.Cuts()
 		if h.Leader == r.st.Info().Node && !p.Leads() { // it is to lead: what it lacks, anybody may have
 			h.Leader = lattice.NodeID{}
 		}

@@ -11,6 +11,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/engine/authorlog"
+	"github.com/lattice-log/lattice/storage/aside"
 	"github.com/lattice-log/lattice/storage/disk"
 )
 
@@ -70,6 +71,9 @@ func (p *partCheck) listFiles() {
 		case strings.HasPrefix(name, "cut-"):
 			p.note(p.path(name), "cut bytes", "what an earlier start cut off the end of the log")
 		case name == authorlog.NoteFile && p.author != nil && p.author.start.After == 0:
+		case name == aside.Dir:
+		case name == "forget":
+			p.note(p.path(name), "beginning anew", "removing the log was interrupted; the next start finishes it")
 		case name == "head" || name == "prefix" || strings.HasPrefix(name, "tree.") || strings.HasPrefix(name, "recycle-"):
 		default:
 			p.note(p.path(name), "belongs to nothing", "")

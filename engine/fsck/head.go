@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/merkle"
@@ -167,7 +168,7 @@ func (p *partCheck) checkTerms(c merkle.Checkpoint) error {
 		}
 		return nil
 	}
-	for _, g := range p.grants {
+	for _, g := range slices.Concat(p.grants, p.beaten) {
 		if g.ID != c.Grant {
 			continue
 		}

@@ -30,6 +30,9 @@ type partCheck struct {
 
 	// What the catalogue says.
 	grants     []grant.Signed
+	ruling     []grant.Signed        // of those, the ones in force somewhere
+	beaten     []grant.Signed        // won against by others
+	unsettled  bool                  // a stop came before what other terms left was kept aside
 	statements map[int64][]statement // by the file's first offset
 	snapshot   *partition.Snapshot
 	cleaned    int64
@@ -71,6 +74,7 @@ func (s *storeCheck) checkPartition(tp lattice.TopicPartition, leader lattice.Au
 		return nil
 	}
 	p.readRecords()
+	p.rule()
 	if n := len(p.grants); n > 0 {
 		last := p.grants[n-1]
 		p.leader, p.follower = last.Leader, last.Leader != s.node() || last.Kind != grant.Self
@@ -83,6 +87,7 @@ func (p *partCheck) check() error {
 	p.listFiles()
 	p.readPrefix()
 	p.readHead()
+	p.checkStranded()
 	p.readNote()
 	if p.follower && p.followed() {
 		return nil
@@ -124,6 +129,19 @@ func (p *partCheck) catalogued(rec any) {
 		if err := p.addGrant(r); err != nil {
 			p.damage(p.cat, "grant wrong", "partition %s, term %d: %v", p.tp, r.Term, err)
 		}
+	case store.LostRecord:
+		g, _, err := grant.Cut(r.Bytes)
+		if err == nil {
+			err = g.Verify()
+		}
+		if err == nil && (g.ID != r.ID || g.Store != p.id || g.Partition != p.tp) {
+			err = fmt.Errorf("it is for %s of store %s", g.Partition, g.Store.Short())
+		}
+		if err != nil {
+			p.damage(p.cat, "grant wrong", "partition %s, one that lost: %v", p.tp, err)
+			return
+		}
+		p.beaten = append(p.beaten, g)
 	case store.SnapshotRecord:
 		snap, err := partition.ParseSnapshot(r.Bytes)
 		if err != nil {
@@ -164,10 +182,7 @@ func (p *partCheck) addGrant(r store.GrantRecord) error {
 		return fmt.Errorf("it is for term %d", g.Term)
 	case prev == nil && (g.Signer != p.leader || g.Leader != p.leader):
 		return fmt.Errorf("signed by %s for %s, the topic is %s's", g.Signer.Short(), g.Leader.Short(), p.leader.Short())
-	case g.Kind == grant.Unclean:
-		return fmt.Errorf("its right is of a kind that is not taken (%s)", g.Kind)
 	}
-	p.claim(claim{g.BaseSize, g.BaseRoot, g.BaseOffset, p.cat, fmt.Sprintf("the grant of term %d of %s", g.Term, p.tp)})
 	return g.Follows(prev)
 }
 
@@ -205,8 +220,8 @@ func (p *partCheck) addStatement(r store.StatementRecord) error {
 // granted returns the term in force at an offset; ok is false when no grant
 // covers it. Of grants with one base the last counts: the others have no blocks.
 func (p *partCheck) granted(offset int64) (term int32, ok bool) {
-	i, found := slices.BinarySearchFunc(p.grants, offset, func(g grant.Signed, o int64) int { return cmp.Compare(g.BaseOffset, o) })
-	for found && i+1 < len(p.grants) && p.grants[i+1].BaseOffset == offset {
+	i, found := slices.BinarySearchFunc(p.ruling, offset, func(g grant.Signed, o int64) int { return cmp.Compare(g.BaseOffset, o) })
+	for found && i+1 < len(p.ruling) && p.ruling[i+1].BaseOffset == offset {
 		i++
 	}
 	if !found {
@@ -215,7 +230,7 @@ func (p *partCheck) granted(offset int64) (term int32, ok bool) {
 	if i < 0 {
 		return 0, false
 	}
-	return p.grants[i].Term, true
+	return p.ruling[i].Term, true
 }
 
 // followed sorts out what a follower cannot be held to: grants of terms whose batches
@@ -235,7 +250,7 @@ func (p *partCheck) signer(of lattice.Hash) lattice.AuthorID {
 	if p.author != nil {
 		return p.node()
 	}
-	for _, g := range p.grants {
+	for _, g := range slices.Concat(p.grants, p.beaten) {
 		if g.ID == of {
 			return g.Leader
 		}

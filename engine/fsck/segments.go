@@ -365,7 +365,7 @@ func (s *segWalk) checkTerm(h record.Header) {
 	if s.author != nil {
 		return // an author log has one writer, for ever
 	}
-	if term, ok := s.granted(h.BaseOffset); !ok || term != h.LeaderEpoch {
+	if term, ok := s.granted(h.BaseOffset); !s.unsettled && (!ok || term != h.LeaderEpoch) {
 		s.damage(s.file, "term without a grant", "offset %d was written in term %d, the grants say %d", h.BaseOffset, h.LeaderEpoch, term)
 	}
 }

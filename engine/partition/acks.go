@@ -127,10 +127,24 @@ func (p *Partition) admitAck(c merkle.Checkpoint, by lattice.AuthorID, note []by
 	case c.Term != t.number || c.Size < t.base.Size || c.End < t.base.End:
 		return leader, fmt.Errorf("%d batches up to %d in term %d, which is number %d and begins with %d at %d: %w",
 			c.Size, c.End, c.Term, t.number, t.base.Size, t.base.End, ErrAckTerm)
+	case l.over(t) < c.Size:
+		return leader, fmt.Errorf("%d batches in term %d, a later one begins after %d: %w", c.Size, c.Term, l.over(t), ErrAckOld)
 	case t.notes[by] != nil && t.sizes[by] >= c.Size:
 		return leader, fmt.Errorf("%d batches, it has said %d: %w", c.Size, t.sizes[by], ErrAckOld)
 	}
 	return t.leader, nil
+}
+
+// over is up to how many batches a term counts, by those that follow it.
+func (l *ledger) over(t *ackTerm) uint64 {
+	most, later := ^uint64(0), false
+	for _, x := range l.terms {
+		if later {
+			most = min(most, x.base.Size)
+		}
+		later = later || x == t
+	}
+	return most
 }
 
 // compareAck compares an acknowledgement with the log; false: it is of more than is here.

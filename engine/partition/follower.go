@@ -24,10 +24,11 @@ type grantAt struct {
 	size        uint64
 	root        lattice.Hash
 	offset      int64
+	cuts        bool // it can begin before the end of what a member has
 }
 
 func at(g *grant.Signed) grantAt {
-	return grantAt{g.ID, g.Term, g.Leader, g.Incarnation, g.BaseSize, g.BaseRoot, g.BaseOffset}
+	return grantAt{g.ID, g.Term, g.Leader, g.Incarnation, g.BaseSize, g.BaseRoot, g.BaseOffset, cutsBack(g.Kind)}
 }
 
 // leader is who leads by the newest grant; without one, who created the topic.
@@ -45,15 +46,16 @@ func (k *grants) handed() bool { return k.last != nil && passes(k.last) }
 // passes reports whether a grant gives the term to another than who led before, by another
 // right than its own word alone. A leader's own are "self", and "seal" where others
 // acknowledge, too.
-func passes(g *grant.Signed) bool {
-	return g.Signer != g.Leader || g.Kind == grant.Promises || g.Kind == grant.Unclean
-}
+func passes(g *grant.Signed) bool { return g.Signer != g.Leader || cutsBack(g.Kind) }
 
 // shown is a grant, with what makes it right if that is not in it.
 type shown struct {
 	grant.Signed
 	evidence []byte
 }
+
+// bytes is the grant with its evidence behind it.
+func (s shown) bytes() []byte { return append(s.Bytes()[:len(s.Bytes()):len(s.Bytes())], s.evidence...) }
 
 // parseShown reads a grant with its evidence behind it, as Grants returns it.
 func parseShown(b []byte) (shown, error) {
@@ -93,6 +95,11 @@ func (p *Partition) signer(id lattice.Hash) lattice.AuthorID {
 			return p.known.chain[i].leader
 		}
 	}
+	for _, g := range p.lost {
+		if g.ID == id {
+			return g.Leader
+		}
+	}
 	if id.IsZero() {
 		return p.o.Leader // before the first grant there is nothing to sign but nothing
 	}
@@ -128,18 +135,26 @@ func (p *Partition) openFollower() error {
 // order: terms without batches, which do no harm.
 func (p *Partition) storeGrants(fresh []shown) error {
 	for _, g := range fresh {
-		if len(g.evidence) > 0 {
-			if err := p.o.Meta.PutEvidence(g.Term, g.evidence); err != nil {
-				return lattice.E(lattice.Storage, fmt.Errorf("save the promises of term %d: %w", g.Term, err))
-			}
-		}
-		if err := p.o.Meta.PutGrant(g.Term, g.Bytes()); err != nil {
-			return lattice.E(lattice.Storage, fmt.Errorf("save grant of term %d: %w", g.Term, err))
+		if err := p.putGrant(g); err != nil {
+			return err
 		}
 		p.mu.Lock()
 		p.keepGrant(g.Signed)
 		p.mu.Unlock()
 		p.term.Store(g.Term)
+	}
+	return nil
+}
+
+// putGrant makes a grant durable, behind what makes it right.
+func (p *Partition) putGrant(g shown) error {
+	if len(g.evidence) > 0 {
+		if err := p.o.Meta.PutEvidence(g.Term, g.evidence); err != nil {
+			return lattice.E(lattice.Storage, fmt.Errorf("save the promises of term %d: %w", g.Term, err))
+		}
+	}
+	if err := p.o.Meta.PutGrant(g.Term, g.Bytes()); err != nil {
+		return lattice.E(lattice.Storage, fmt.Errorf("save grant of term %d: %w", g.Term, err))
 	}
 	return nil
 }

@@ -35,8 +35,18 @@ func (p *Partition) loadGrants() error {
 		}
 		prev = &g
 		p.keepGrant(g)
+		p.stored = append(p.stored, g)
 	}
 	p.term.Store(p.grantTerm)
+	lost, err := p.o.Meta.Lost()
+	if err != nil {
+		return fmt.Errorf("load grants that lost: %w", err)
+	}
+	for _, b := range lost {
+		if g, err := parseShown(b); err == nil && g.Verify() == nil && g.Partition == p.id {
+			p.lost, p.lostTerm = append(p.lost, g.Signed), max(p.lostTerm, g.Term)
+		}
+	}
 	return nil
 }
 
@@ -68,7 +78,7 @@ func (p *Partition) openTerm() error {
 		return nil
 	}
 	minutes := p.o.Clock.Now().Unix() / int64(time.Minute/time.Second)
-	term := max(int64(p.grantTerm)+1, minutes)
+	term := max(int64(p.grantTerm)+1, int64(p.lostTerm)+1, minutes)
 	if term > math.MaxInt32 {
 		return lattice.E(lattice.Unsupported, fmt.Errorf("term %d does not fit a Kafka leader epoch", term))
 	}

@@ -29,50 +29,115 @@ type Heeded struct {
 //
 // A grant is right if its signature holds, it follows the one that it names, and who
 // signed it could: the topic's creator the first, the leader before it one for itself or
-// another ("self", "seal"), and a member of the set before it one for itself, with the
-// promises that make it behind it. What is not is passed over, for it takes nothing away. Kind
-// Conflict: the terms that rule are not those that are known here, continued; nothing
-// is stored then. Kind Storage.
+// another ("self", "seal"), a member of the set before it one for itself, with the promises
+// that make it behind it, and an admin any ("unclean", Options.Admitted). What is not is
+// passed over, for it takes nothing away. Where the terms that rule are not those that are
+// known here, continued, they take their place, in one step, and those that lost are kept
+// beside them: what is here of theirs is stranded when the partition is opened again
+// (settleTerms). Kind Storage.
 //
 // also are grants that are told by somebody else than told is, whom Behind is not about.
 func (p *Partition) Heed(told [][]byte, also ...[]byte) (Heeded, error) {
 	p.receiving.Lock()
 	defer p.receiving.Unlock()
-	stored, err := p.Grants()
+	told, also = told[:min(len(told), maxTold)], also[:min(len(also), maxTold)]
+	stored, line, err := p.rules(told, also)
 	if err != nil {
-		return Heeded{}, fmt.Errorf("load grants of %s: %w", p.id, err)
+		return Heeded{}, err
 	}
-	line := p.line(slices.Concat(stored, told[:min(len(told), maxTold)], also[:min(len(also), maxTold)]))
-	h := Heeded{Behind: behind(line, told)}
-	for i, b := range stored {
-		if i >= len(line) || !bytes.HasPrefix(b, line[i].Bytes()) {
-			return h, lattice.E(lattice.Conflict, fmt.Errorf("%s: its terms go on otherwise than is known here from number %d on", p.id, i))
+	kept := common(line, stored)
+	switches := kept < len(stored)
+	h := Heeded{Behind: p.behind(line, told)}
+	h.Changed = switches || slices.ContainsFunc(line[kept:], func(g shown) bool { return passes(&g.Signed) })
+	if !h.Changed {
+		if err := p.storeGrants(line[kept:]); err != nil {
+			return h, fmt.Errorf("%s: %w", p.id, err)
 		}
+		return h, nil
 	}
-	fresh := line[len(stored):]
-	h.Changed = slices.ContainsFunc(fresh, func(g shown) bool { return passes(&g.Signed) })
-	if h.Changed {
-		p.stop()
+	p.stop()
+	// Between the two this node may have begun a term of its own.
+	if stored, line, err = p.rules(told, also); err != nil {
+		return h, err
 	}
-	if err := p.storeGrants(fresh); err != nil {
+	switch kept = common(line, stored); {
+	case kept == len(stored) && p.Leads():
+		err = p.leave(line[kept:])
+	case kept == len(stored):
+		err = p.storeGrants(line[kept:])
+	default:
+		err = p.switchTo(line, stored[kept:])
+	}
+	if err != nil {
 		return h, fmt.Errorf("%s: %w", p.id, err)
 	}
+	h.Behind = p.behind(line, told)
 	return h, nil
 }
 
-// behind reports whether who tells these grants lacks one of the line by which another
-// came to lead, or what makes it right.
-func behind(line []shown, by [][]byte) bool {
+// rules returns the grants that are stored, and those that rule by them and by others.
+func (p *Partition) rules(told, also [][]byte) (stored [][]byte, line []shown, err error) {
+	if stored, err = p.Grants(); err != nil {
+		return nil, nil, fmt.Errorf("load grants of %s: %w", p.id, err)
+	}
+	lost, err := p.o.Meta.Lost()
+	if err != nil {
+		return nil, nil, fmt.Errorf("load grants of %s that lost: %w", p.id, err)
+	}
+	return stored, p.line(slices.Concat(stored, lost, told, also)), nil
+}
+
+// common is how many grants of a line are stored, from the first on.
+func common(line []shown, stored [][]byte) int {
+	n := 0
+	for n < len(line) && n < len(stored) && bytes.HasPrefix(stored[n], line[n].Bytes()) {
+		n++
+	}
+	return n
+}
+
+// leave stores the terms by which this node does not lead any more. What it has written is of
+// its own last term, and is signed as such when the partition is closed.
+func (p *Partition) leave(fresh []shown) error {
+	p.mu.Lock()
+	p.stale = true
+	p.mu.Unlock()
+	for _, g := range fresh {
+		if err := p.putGrant(g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// switchTo stores other terms than those that ruled. The partition takes nothing any more
+// until it is opened again.
+func (p *Partition) switchTo(line []shown, lost [][]byte) error {
+	p.mu.Lock()
+	p.stale = true
+	p.mu.Unlock()
+	raw := make([][]byte, len(line))
 	for i, g := range line {
-		if passes(&g.Signed) && !slices.ContainsFunc(by, func(t []byte) bool {
-			x, err := parseShown(t)
-			return err == nil && x.ID == g.ID &&
-				(bytes.Equal(x.evidence, g.evidence) || i > 0 && promise.Judge(&line[i-1].Signed, &g.Signed, x.evidence) == nil)
-		}) {
+		raw[i] = g.bytes()
+	}
+	if err := p.o.Meta.Switch(raw, lost); err != nil {
+		return lattice.E(lattice.Storage, fmt.Errorf("save the terms that rule: %w", err))
+	}
+	return nil
+}
+
+// behind reports whether who tells these grants lacks one of the line by which another
+// came to lead, or what makes it right, or comes to another line by what it has.
+func (p *Partition) behind(line []shown, told [][]byte) bool {
+	theirs := p.line(told)
+	for i, g := range theirs {
+		if i >= len(line) || line[i].ID != g.ID {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(line, func(g shown) bool {
+		return passes(&g.Signed) && !slices.ContainsFunc(theirs, func(t shown) bool { return t.ID == g.ID })
+	})
 }
 
 // stop ends appends here: another leads, or will.
@@ -127,6 +192,8 @@ func (p *Partition) isRight(g *shown, prev *grant.Signed) bool {
 		return prev != nil && promise.Judge(prev, &g.Signed, g.evidence) == nil
 	case grant.Self, grant.Seal:
 		return prev != nil || g.Kind == grant.Self && g.Signer == p.o.Leader
+	case grant.Unclean:
+		return prev != nil && p.o.Admitted != nil && p.o.Admitted(g.ID)
 	}
-	return false // an admin's word is not taken here
+	return false
 }

@@ -78,6 +78,9 @@ func (l *ledger) begin(g *grant.Signed, me lattice.AuthorID, now time.Time) {
 		before := l.terms[n-1]
 		t.Term = before.After(t.Quorum, l.mark.Term >= before.number)
 	}
+	if cutsBack(g.Kind) {
+		l.cutBack(g.Term, t.base)
+	}
 	if g.Kind == grant.Promises {
 		t.holds(t.leader, t.base) // it has it before it signs the grant
 	}
@@ -101,6 +104,23 @@ func (l *ledger) begin(g *grant.Signed, me lattice.AuthorID, now time.Time) {
 		if m := old[a]; m != nil {
 			l.members[a] = m
 		}
+	}
+}
+
+// cutBack takes back what was counted beyond the base of a term that begins before it.
+func (l *ledger) cutBack(term int32, base cosign.Held) {
+	for _, t := range l.terms {
+		for by, h := range t.held {
+			if h.Size > base.Size {
+				t.held[by] = base
+			}
+		}
+		for by, all := range t.beyond {
+			t.beyond[by] = slices.DeleteFunc(all, func(a cosign.Ack) bool { return a.Size > base.Size })
+		}
+	}
+	if l.mark.Term < term && l.mark.Size > base.Size {
+		l.mark.Held = base
 	}
 }
 

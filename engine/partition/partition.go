@@ -60,6 +60,11 @@ type Meta interface {
 	Grants() ([][]byte, error)
 	// PutGrant adds the grant of a term.
 	PutGrant(term int32, signed []byte) error
+	// Lost returns the grants that others won against, in no order; Switch replaces those
+	// of Grants by line, oldest first, and adds lost to the lost ones, in one step. In
+	// both, what makes a grant right (Evidence) is behind it.
+	Lost() ([][]byte, error)
+	Switch(line, lost [][]byte) error
 	// Snapshot returns the newest producer snapshot, nil if there is none.
 	Snapshot() ([]byte, error)
 	// PutSnapshot replaces it.
@@ -73,6 +78,8 @@ type Meta interface {
 	Settle(base int64) error
 	// DropStatements drops those about files that began before offset before.
 	DropStatements(before int64) error
+	// DropStatementsFrom drops those about files that begin at offset from or later.
+	DropStatementsFrom(from int64) error
 	// CleanedTo and PutCleanedTo keep how far compaction has come.
 	CleanedTo() (int64, error)
 	PutCleanedTo(offset int64) error
@@ -133,6 +140,11 @@ type Options struct {
 	// Asks says that somebody asks members for promises where the partition Waits for them. If
 	// not, a leader that starts again seals its own last term.
 	Asks bool
+	// Admitted reports whether an admin gave a term uncleanly, as the store's fold judges
+	// it, by the id of the grant; nil: none did. It must not call the partition.
+	Admitted func(grant lattice.Hash) bool
+	// Cuts is Cuts of the partition that was open before this one; 0: none was.
+	Cuts uint64
 	// ReadOnly refuses what clients want to change with ErrReadOnly; nothing is put
 	// in Meta.
 	ReadOnly bool
@@ -175,9 +187,15 @@ type Partition struct {
 	scratch   batches     // reused by Append
 
 	leads   bool // constant after Open
-	known   grants
-	sealed  bool          // another will lead: nothing is appended any more
-	sealing *grant.Signed // that other's grant, of which it is not known whether it was stored
+	looking bool // while Open looks what is to be kept aside
+	cuts    uint64
+	stale   bool // other terms rule than those that are known: closed and opened again, it knows them
+	// lost and stored are the grants that lost, and those that rule, during Open.
+	lost, stored []grant.Signed
+	lostTerm     int32 // the greatest of those that lost
+	known        grants
+	sealed       bool          // another will lead: nothing is appended any more
+	sealing      *grant.Signed // that other's grant, of which it is not known whether it was stored
 
 	bound promise.Bound // what this node has promised
 
@@ -206,6 +224,10 @@ func Open(o Options, cfg Config) (*Partition, error) {
 	if err := errors.Join(p.loadAcks(), p.loadGrants()); err != nil {
 		return nil, fmt.Errorf("open partition %s: %w", o.ID, err)
 	}
+	if err := p.settleTerms(); err != nil {
+		return nil, fmt.Errorf("open partition %s: %w", o.ID, err)
+	}
+	p.lost, p.stored = nil, nil
 	p.leads = p.known.leader(o.Leader) == o.Key.Author()
 	if p.leads = p.leads && !p.waits(); p.leads && p.known.handed() {
 		ready, err := p.hasBase()
@@ -243,6 +265,7 @@ func (p *Partition) openLog() (err error) {
 	if !p.leads {
 		opts.Leader = p.Leader()
 	}
+	opts.Look = p.looking
 	p.log, err = signedlog.Open(opts, p.settings(*p.cfg.Load()))
 	return err
 }

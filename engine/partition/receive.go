@@ -144,8 +144,11 @@ func (p *Partition) begins(start int64, jumped bool) error {
 func (p *Partition) openOrNot() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	switch {
+	case p.closed:
 		return ErrClosed
+	case p.stale:
+		return ErrUnheard
 	}
 	return nil
 }
@@ -205,7 +208,7 @@ func (v *verifier) checkGrants() error {
 		case ids[g.ID]:
 			continue
 		default:
-			if err = v.mayLead(&g, last); err == nil {
+			if err = v.mayLead(&g, last, ids); err == nil {
 				err = g.Follows(last)
 			}
 			if err == nil {
@@ -227,7 +230,7 @@ func (v *verifier) checkGrants() error {
 
 // mayLead holds a grant that is not known here to the rule that a span brings a leader's
 // own terms only. Who else leads now is told by the store (see Grants).
-func (v *verifier) mayLead(g, last *grant.Signed) error {
+func (v *verifier) mayLead(g, last *grant.Signed, ids map[lattice.Hash]bool) error {
 	o := &v.p.o
 	leader := o.Leader
 	if last != nil {
@@ -236,6 +239,8 @@ func (v *verifier) mayLead(g, last *grant.Signed) error {
 	switch {
 	case g.Store != o.Store || g.Partition != o.ID:
 		return fmt.Errorf("it is for %s of store %s", g.Partition, g.Store.Short())
+	case last != nil && g.Previous != last.ID && ids[g.Previous]:
+		return fmt.Errorf("after one term two were granted: %w", ErrUnheard)
 	case g.Kind != grant.Self && (g.Kind != grant.Seal || passes(g)):
 		return fmt.Errorf("by %s (%s) the term is %s's: %w", g.Signer.Short(), g.Kind, g.Leader.Short(), ErrUnheard)
 	case g.Leader != leader || g.Signer != leader:
@@ -269,11 +274,11 @@ func (v *verifier) checkNote() error {
 	case c.Term != g.term || c.Incarnation != g.incarnation || c.Size < g.size || c.End < g.offset:
 		return fmt.Errorf("%w: term %d of incarnation %d, %d batches; its grant says term %d of %d, from %d batches",
 			ErrNote, c.Term, c.Incarnation, c.Size, g.term, g.incarnation, g.size)
-	case n+1 < len(v.chain) && v.chain[n+1].size < c.Size:
-		return fmt.Errorf("%d batches in term %d, term %d begins after %d: %w", c.Size, c.Term, v.chain[n+1].term, v.chain[n+1].size, ErrOldTerm)
+	case boundOf(v.chain, n) < c.Size:
+		return fmt.Errorf("%d batches in term %d, a later one begins after %d: %w", c.Size, c.Term, boundOf(v.chain, n), ErrOldTerm)
 	}
 	v.note = signedlog.Certified{Checkpoint: c, Note: append([]byte(nil), v.s.Note...)}
-	v.chain = v.chain[:n+1]
+	v.chain = ruling(v.chain[:n+1])
 	return nil
 }
 

@@ -3,6 +3,7 @@ package partition_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/grant"
 	"github.com/lattice-log/lattice/core/identity"
 	"github.com/lattice-log/lattice/core/record"
 	"github.com/lattice-log/lattice/engine/partition"
@@ -82,10 +84,78 @@ func (f *files) all(prefix string) ([][]byte, error) {
 	return out, err
 }
 
-func (f *files) Grants() ([][]byte, error) { return f.all("g-") }
-func (f *files) PutGrant(term int32, signed []byte) error {
-	return f.put(fmt.Sprintf("g-%010d", term), signed)
+// split takes apart grants in a row.
+func split(b []byte, err error) ([][]byte, error) {
+	var out [][]byte
+	for len(b) > 0 && err == nil {
+		var g grant.Signed
+		g, b, err = grant.Cut(b)
+		out = append(out, g.Bytes())
+	}
+	return out, err
 }
+
+// line has the grants that rule, and behind a length those that lost, so that a change of
+// both is one step.
+func (f *files) line() (rules, lost []byte, err error) {
+	b, err := f.get("grants")
+	if len(b) == 0 || err != nil {
+		return nil, nil, err
+	}
+	n := binary.BigEndian.Uint32(b)
+	return b[4:][:n], b[4+n:], nil
+}
+
+func (f *files) putLine(rules, lost []byte) error {
+	b := append(binary.BigEndian.AppendUint32(nil, uint32(len(rules))), rules...)
+	return f.put("grants", append(b, lost...))
+}
+
+func (f *files) Grants() ([][]byte, error) {
+	rules, _, err := f.line()
+	return split(rules, err)
+}
+
+func (f *files) PutGrant(_ int32, signed []byte) error {
+	rules, lost, err := f.line()
+	if err != nil || bytes.Contains(rules, signed) {
+		return err
+	}
+	return f.putLine(append(slices.Clone(rules), signed...), lost)
+}
+
+func (f *files) Lost() ([][]byte, error) {
+	_, lost, err := f.line()
+	return split(lost, err)
+}
+
+func (f *files) Switch(line, more [][]byte) error {
+	_, lost, err := f.line()
+	if err != nil {
+		return err
+	}
+	var rules []byte
+	for _, b := range line {
+		g, evidence, err := grant.Cut(b)
+		if err == nil && len(evidence) > 0 {
+			err = f.PutEvidence(g.Term, evidence)
+		}
+		if err != nil {
+			return err
+		}
+		rules = append(rules, g.Bytes()...)
+	}
+	for _, b := range more {
+		g, _, err := grant.Cut(b)
+		if err != nil {
+			return err
+		}
+		lost = append(slices.Clone(lost), g.Bytes()...)
+	}
+	return f.putLine(rules, lost)
+}
+
+func (f *files) DropStatementsFrom(int64) error          { return nil }
 func (f *files) Snapshot() ([]byte, error)               { return f.get("snapshot") }
 func (f *files) PutSnapshot(b []byte) error              { return f.put("snapshot", b) }
 func (f *files) Statements(int64) ([][]byte, error)      { return nil, nil }
@@ -128,9 +198,12 @@ type replica struct {
 	key   identity.Key
 	cfg   partition.Config
 	time  *uint64
-	stop  func()
-	born  uint64 // the node's incarnation
-	again bool   // it is opened by the same one
+	cuts  uint64
+	// admitted has unclean grants that an admin gave; shared by those of one world.
+	admitted map[lattice.Hash]bool
+	stop     func()
+	born     uint64 // the node's incarnation
+	again    bool   // it is opened by the same one
 }
 
 // world is a clock, and whatever else replicas share.
@@ -173,9 +246,12 @@ func (r *replica) tryOpen() error {
 			return *r.time, nil
 		},
 		Committer: committer, Handles: segment.NewHandles(16), Logger: slog.New(slog.DiscardHandler), Meta: &files{fs: r.fs},
-		Transactions: anyTxn{}, Leader: ann.Author(), Asks: true,
+		Transactions: anyTxn{}, Leader: ann.Author(), Asks: true, Cuts: r.cuts,
+		Admitted: func(id lattice.Hash) bool { return r.admitted[id] },
 	}, r.cfg)
-	r.Partition = p
+	if r.Partition = p; p != nil {
+		r.cuts = p.Cuts()
+	}
 	r.stop = func() { cancel(); <-done }
 	if err != nil {
 		r.stop()

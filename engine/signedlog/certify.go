@@ -80,7 +80,10 @@ func (l *Log) certifyLocked(newStart int64) error {
 	l.mu.Lock()
 	target := l.synced
 	l.mu.Unlock()
-	if l.follows() {
+	switch {
+	case l.o.Look:
+		return l.hash(target)
+	case l.follows():
 		return l.catchUp(target)
 	}
 	if newStart > start {

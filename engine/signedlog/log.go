@@ -125,6 +125,9 @@ type Options struct {
 	Signer func(grant lattice.Hash) lattice.AuthorID
 	// TermsAt returns, of a follower, the terms of the block that ends before an offset.
 	TermsAt func(end int64) Terms
+	// Look opens the log to be looked at: all that is there is hashed, and no head is
+	// written or signed, whatever is found. It takes nothing.
+	Look bool
 	// Committed is called with the bytes that readers can newly see, with no
 	// lock held. It must not block.
 	Committed func(bytes int64)

@@ -83,6 +83,7 @@ const (
 	keyCounter   = 'c' // c                         -> u64, producer ids handed out
 	keyClock     = 'h' // h                         -> u64, bound of the hybrid clock
 	keyGrant     = 'g' // g | topic, partition, term -> signed grant
+	keyLost      = 'l' // l | topic, partition, grant id -> signed grant that another won against
 	keySnapshot  = 'p' // p | topic, partition      -> producer snapshot
 	keyCleaned   = 'k' // k | topic, partition      -> i64
 	keyCosigned  = 'a' // a | topic, partition      -> cosign.Last

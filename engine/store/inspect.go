@@ -61,6 +61,12 @@ type (
 		Term  int32
 		Bytes []byte
 	}
+	// LostRecord is a signed grant that another won against, unparsed.
+	LostRecord struct {
+		lattice.TopicPartition
+		ID    lattice.Hash
+		Bytes []byte
+	}
 	// SnapshotRecord is a partition's producer snapshot, unparsed.
 	SnapshotRecord struct {
 		lattice.TopicPartition
@@ -194,6 +200,8 @@ func decodePartitionRecord(key, value []byte) (any, error) {
 	case tp.Partition < 0:
 	case key[0] == keyGrant && len(rest) == 4:
 		return GrantRecord{tp, int32(be.Uint32(rest)), value}, nil
+	case key[0] == keyLost && len(rest) == len(lattice.Hash{}):
+		return LostRecord{tp, lattice.Hash(rest), value}, nil
 	case key[0] == keySnapshot && len(rest) == 0:
 		return SnapshotRecord{tp, value}, nil
 	case key[0] == keyCleaned && len(rest) == 0 && len(value) == 8:
@@ -220,10 +228,10 @@ func badRecord(key []byte, what string) error {
 }
 
 // PartitionPrefixes returns what the keys of a partition's records begin with, in
-// the order grants, producer snapshot, compaction progress, statements.
+// the order grants, producer snapshot, compaction progress, statements, and others.
 func PartitionPrefixes(tp lattice.TopicPartition) [][]byte {
 	var out [][]byte
-	for _, kind := range []byte{keyGrant, keySnapshot, keyCleaned, keyState, keyCosigned, keyCommitted, keyPromised, keyEvidence} {
+	for _, kind := range []byte{keyGrant, keySnapshot, keyCleaned, keyState, keyCosigned, keyCommitted, keyPromised, keyEvidence, keyLost} {
 		out = append(out, (&partitionMeta{tp: tp}).key(kind))
 	}
 	return out

@@ -109,7 +109,7 @@ func (l *local) Dropped(yield func(lattice.TopicID) error) error {
 
 func (l *local) Forget(id lattice.TopicID) error {
 	b := l.db.Batch()
-	for _, k := range []byte{keyGrant, keySnapshot, keyCleaned, keyState, keyCosigned, keyCommitted, keyPromised, keyEvidence} {
+	for _, k := range []byte{keyGrant, keyLost, keySnapshot, keyCleaned, keyState, keyCosigned, keyCommitted, keyPromised, keyEvidence} {
 		if err := l.db.DeleteAll(b, append([]byte{k}, id[:]...)); err != nil {
 			return fmt.Errorf("forget topic %s: %w", id, err)
 		}

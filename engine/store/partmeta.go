@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	lattice "github.com/lattice-log/lattice"
@@ -46,15 +47,43 @@ func (m *partitionMeta) PutGrant(term int32, signed []byte) error {
 	return m.set(binary.BigEndian.AppendUint32(m.key(keyGrant), uint32(term)), signed)
 }
 
+func (m *partitionMeta) Lost() ([][]byte, error) { return m.all(m.key(keyLost)) }
+
+func (m *partitionMeta) Switch(line, lost [][]byte) error {
+	b := m.db.Batch()
+	b.DeletePrefix(m.key(keyGrant))
+	b.DeletePrefix(m.key(keyEvidence))
+	for _, raw := range line {
+		g, evidence, err := grant.Cut(raw)
+		if err != nil {
+			return err
+		}
+		b.Set(binary.BigEndian.AppendUint32(m.key(keyGrant), uint32(g.Term)), g.Bytes())
+		if len(evidence) > 0 {
+			b.Set(m.evidenceKey(g.Term), evidence)
+		}
+	}
+	for _, raw := range lost {
+		g, _, err := grant.Cut(raw)
+		if err != nil {
+			return err
+		}
+		b.Set(append(m.key(keyLost), g.ID[:]...), raw)
+	}
+	return m.db.Commit(b, true)
+}
+
 // greatestLed returns the greatest incarnation in which a node has begun a term of a
 // partition. What cannot be read is for whoever opens that partition.
 func (l *local) greatestLed(by lattice.NodeID) (most uint64, err error) {
-	err = l.db.Iterate([]byte{keyGrant}, func(_, v []byte) error {
-		if g, err := grant.Parse(v); err == nil && g.Leader == by {
-			most = max(most, g.Incarnation)
-		}
-		return nil
-	})
+	for _, kind := range []byte{keyGrant, keyLost} {
+		err = errors.Join(err, l.db.Iterate([]byte{kind}, func(_, v []byte) error {
+			if g, _, err := grant.Cut(v); err == nil && g.Leader == by {
+				most = max(most, g.Incarnation)
+			}
+			return nil
+		}))
+	}
 	return most, err
 }
 
@@ -141,13 +170,21 @@ func (m *partitionMeta) Settle(base int64) error {
 }
 
 func (m *partitionMeta) DropStatements(before int64) error {
+	return m.dropStatements(func(base int64) bool { return base < before })
+}
+
+func (m *partitionMeta) DropStatementsFrom(from int64) error {
+	return m.dropStatements(func(base int64) bool { return base >= from })
+}
+
+func (m *partitionMeta) dropStatements(which func(base int64) bool) error {
 	prefix := m.key(keyState)
 	b := m.db.Batch()
 	err := m.db.Iterate(prefix, func(k, _ []byte) error {
 		if len(k) != len(prefix)+16 {
 			return lattice.E(lattice.Corrupt, fmt.Errorf("catalogue: statement key %x", k))
 		}
-		if int64(binary.BigEndian.Uint64(k[len(prefix):])) < before {
+		if which(int64(binary.BigEndian.Uint64(k[len(prefix):]))) {
 			b.Delete(k)
 		}
 		return nil

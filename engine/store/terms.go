@@ -225,10 +225,6 @@ func (s *Store) heed(tp lattice.TopicPartition) (changed bool, err error) {
 	if err == nil && h.Behind {
 		err = s.tell(p)
 	}
-	if lattice.KindOf(err) == lattice.Conflict {
-		s.cfg.Logger.Error("a partition's terms are not followed", "store", s.info.ID.Short(), "err", err)
-		return changed, nil
-	}
 	return changed, err
 }
 
@@ -243,7 +239,9 @@ func (s *Store) reopen(t *topic, n int32) error {
 	if err := t.parts[n].Close(); err != nil {
 		s.cfg.Logger.Error("close a partition whose leader changes", "partition", t.parts[n].ID(), "err", err)
 	}
-	p, err := partition.Open(s.partitionOptions(t.rec, t.from.leader, n), cfg)
+	o := s.partitionOptions(t.rec, t.from.leader, n)
+	o.Cuts = t.parts[n].Cuts()
+	p, err := partition.Open(o, cfg)
 	if err != nil {
 		return fmt.Errorf("open a partition whose leader changed: %w", err)
 	}

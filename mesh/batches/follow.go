@@ -159,7 +159,7 @@ func (r *Replica) span(p *peer, m Spans, size int) error {
 		}
 	}
 	id := r.nextID()
-	r.stores[id] = storing{peer: p, part: t, epoch: t.epoch, ask: m.Ask, cost: size, end: end}
+	r.stores[id] = storing{peer: p, part: t, epoch: t.epoch, cuts: t.cuts, ask: m.Ask, cost: size, end: end}
 	r.eff.Receive = append(r.eff.Receive, Receive{id, p.id, s})
 	return nil
 }
@@ -195,7 +195,7 @@ func (r *Replica) Received(id uint64, at Where, err error, nowMs int64) Effects 
 	delete(r.stores, id)
 	s.peer.owed += s.cost
 	t := s.part
-	if t.gone {
+	if t.gone || s.cuts != t.cuts {
 		return r.done()
 	}
 	r.comes(t, at, s.peer)

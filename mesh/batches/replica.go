@@ -63,6 +63,9 @@ type Have struct {
 	Partition lattice.TopicPartition
 	Where     Where
 	Leader    lattice.NodeID
+	// Cuts is how often its tail was cut off since this node started, because another
+	// term rules: only with another number is it less than it was.
+	Cuts uint64
 }
 
 // Receive is a span for a partition's log. It begins at the leaf behind what came
@@ -135,6 +138,7 @@ type part struct {
 	here   Where
 	next   uint64 // leaf behind what is on its way to the disk
 	jump   uint64 // leaf at which the source's log begins, beyond next; 0: it has next
+	cuts   uint64
 	gone   bool
 	source *peer  // where it is followed
 	ask    uint32 // number of the last follow
@@ -154,6 +158,7 @@ type storing struct {
 	peer  *peer
 	part  *part
 	epoch uint32
+	cuts  uint64
 	ask   uint32
 	cost  int    // of credit
 	end   uint64 // leaf behind the span
@@ -201,8 +206,8 @@ func New(c Config, have []Have, nowMs int64) *Replica {
 }
 
 // Changed says where a partition is: a new one, one to which this node appended, or
-// one that has another leader. A log never shrinks: less than is known means an older
-// message, and is passed over.
+// one that has another leader. A log shrinks only when its tail was cut off (Have.Cuts): less
+// than is known otherwise means an older message, and is passed over.
 func (r *Replica) Changed(h Have, nowMs int64) Effects {
 	r.now = nowMs
 	r.changed(h)
@@ -222,7 +227,28 @@ func (r *Replica) changed(h Have) {
 		r.unfollow(t)
 	}
 	r.todo[t.id] = true
+	if h.Cuts > t.cuts {
+		r.cut(t, h)
+	}
 	r.comes(t, h.Where, nil)
+}
+
+// cut begins with a partition whose tail is gone as with a new one: who has more of it is
+// asked again, and what is on its way to its log does not say where that is.
+func (r *Replica) cut(t *part, h Have) {
+	if t.source != nil {
+		r.unfollow(t)
+	}
+	t.cuts, t.here, t.next, t.jump, t.epoch = h.Cuts, Where{}, 0, 0, t.epoch+1
+	r.unbar(t.id)
+	r.index.set(Item{Partition: t.id})
+	next := t.id
+	next.Partition++
+	for _, p := range r.peers {
+		if delete(p.has, t.id); p.greeted {
+			r.question(p, boundAt(t.id), []Range{{To: boundAt(next), Mode: ModeItems}})
+		}
+	}
 }
 
 // Gone says that there is no such partition any more.
