@@ -37,6 +37,7 @@ type twin struct {
 	key    identity.Key
 	mesh   *p2p.Mesh
 	engine *tasks
+	meshes *tasks       // until they are stopped, it talks to others
 	first  *store.Store // the default one
 	all    []*store.Store
 }
@@ -83,10 +84,10 @@ func startTwin(ctx context.Context, data string) (*twin, func() error, error) {
 			return nil, nil, err
 		}
 	}
-	meshes := start(context.WithoutCancel(ctx))
-	meshes.run("mesh", n.mesh.Run)
+	n.meshes = start(context.WithoutCancel(ctx))
+	n.meshes.run("mesh", n.mesh.Run)
 	return n, func() error {
-		err := errors.Join(meshes.stop(), n.engine.stop())
+		err := errors.Join(n.meshes.stop(), n.engine.stop())
 		for _, st := range n.all {
 			err = errors.Join(err, st.Close())
 		}
