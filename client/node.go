@@ -45,6 +45,7 @@ type StoreStatus struct {
 	Refused       int64        `json:"refused"`  // entries from peers that were bad
 	Stranded      int64        `json:"stranded"` // blocks beyond a new term's base
 	Equivocations int64        `json:"equivocations"`
+	Void          int64        `json:"void"` // entries that are kept and have no effect, since the start
 	// Durability is a sentence: what an acknowledged write survives.
 	Durability string            `json:"durability"`
 	Topics     int32             `json:"topics"`
@@ -95,7 +96,7 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	for _, s := range res.Stores {
 		o := StoreStatus{
 			ID: s.Id, Name: s.Name, StateRoot: s.StateRoot, FrontierRoot: s.FrontierRoot, Peers: []PeerStatus{},
-			Held: s.Held, Waiting: s.Waiting, Refused: s.Refused, Stranded: s.Stranded, Equivocations: s.Equivocations,
+			Held: s.Held, Waiting: s.Waiting, Refused: s.Refused, Stranded: s.Stranded, Equivocations: s.Equivocations, Void: s.Void,
 			Durability: s.Durability, Topics: s.Topics, Partitions: s.Partitions, Bytes: s.Bytes,
 			Blocks: s.Blocks, Writers: s.Writers, Entries: s.Entries, StateFailed: s.StateFailed,
 		}

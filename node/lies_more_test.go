@@ -296,7 +296,13 @@ func TestLiarsInTheFold(t *testing.T) {
 	c := newCourt(t, nil)
 	eve, home := c.eve, c.store.Genesis()
 	w := state.Writer{Author: eve.node(), Incarnation: 1 << 62}
-	all := chain(t, w, eve.key, home, sigchain.Signed{}, "one", "two")
+	first := chain(t, w, eve.key, home, sigchain.Signed{}, "one")[0].Entry
+	c.store.State().ReadRoster(func(r *roster.Roster) { first.Parents = slices.Clone(r.GrantsTo(eve.node())) })
+	one, err := sigchain.Sign(eve.key, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := append([]sigchain.Signed{one}, chain(t, w, eve.key, home, one, "two")...)
 	zed := identity.FromSeed([32]byte{26}).Author()
 	op, err := roster.Member{Author: zed, Role: roster.Admin}.Op()
 	if err != nil {
@@ -326,6 +332,11 @@ func TestLiarsInTheFold(t *testing.T) {
 	}
 	c.honest()
 	alike(t, c.store, c.bob.first)
+	for _, st := range []*store.Store{c.store, c.bob.first} {
+		if n := st.State().Status().Void; n != 1 {
+			t.Errorf("%d entries are counted as void", n)
+		}
+	}
 
 	// Another history from there on, which is longer. Asked for entries of it one by one, eve shows
 	// them: so she proves herself that she signed two.

@@ -31,6 +31,7 @@ type storeMetrics struct {
 	info, partitions, bytes, start, committed, cut, fail, alone, behind *prometheus.Desc
 
 	snapshots, snapshotTime, upkeepFailures, prunedEntries, prunedBytes, unshared *prometheus.Desc
+	held, waiting, void, equivocations                                            *prometheus.Desc
 }
 
 func newStoreMetrics(s *stores) storeMetrics {
@@ -54,13 +55,17 @@ func newStoreMetrics(s *stores) storeMetrics {
 		upkeepFailures: desc("state_upkeep_failures_total", "Failures of taking snapshots and pruning by policy, since the start.", "store"),
 		prunedEntries:  desc("state_pruned_entries_total", "Entries that were pruned, since the start.", "store"),
 		unshared:       desc("state_beyond_watermark_entries", "Entries here that not all active members have said to have.", "store"),
+		held:           desc("state_held_entries", "Entries here that are ahead of the clock, or made by a newer program.", "store"),
+		waiting:        desc("state_waiting_entries", "Entries here that wait for others.", "store"),
+		void:           desc("state_void_entries_total", "Entries that are kept and have no effect, since the start.", "store"),
+		equivocations:  desc("state_equivocations", "Authors that signed two entries for one place.", "store"),
 		prunedBytes:    desc("state_pruned_bytes_total", "Bytes of author logs that were freed, since the start.", "store"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (m storeMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.info, m.partitions, m.bytes, m.start, m.committed, m.cut, m.fail, m.alone, m.behind, m.snapshots, m.snapshotTime, m.upkeepFailures, m.prunedEntries, m.prunedBytes, m.unshared} {
+	for _, d := range []*prometheus.Desc{m.info, m.partitions, m.bytes, m.start, m.committed, m.cut, m.fail, m.alone, m.behind, m.snapshots, m.snapshotTime, m.upkeepFailures, m.prunedEntries, m.prunedBytes, m.unshared, m.held, m.waiting, m.void, m.equivocations} {
 		ch <- d
 	}
 }
@@ -107,6 +112,10 @@ func (m storeMetrics) collectUpkeep(s *store.Store, name string, ch chan<- prome
 	}
 	send(m.prunedEntries, prometheus.CounterValue, float64(st.PrunedEntries))
 	send(m.prunedBytes, prometheus.CounterValue, float64(st.PrunedBytes))
+	send(m.held, prometheus.GaugeValue, float64(st.Held))
+	send(m.waiting, prometheus.GaugeValue, float64(st.Waiting))
+	send(m.void, prometheus.CounterValue, float64(st.Void))
+	send(m.equivocations, prometheus.GaugeValue, float64(st.Equivocations))
 	w := s.State().Watermark()
 	send(m.unshared, prometheus.GaugeValue, float64(w.Own.Entries()-w.Frontier.Entries()))
 	u, err := s.Upkeep()

@@ -64,8 +64,8 @@ func (a *app) showStatus(st client.Status) error {
 		}
 		line("keys", "%s, %s of %s", root, cli.Of(s.Entries, "entry"), cli.Of(s.Writers, "writer"))
 		line("durability", "%s", s.Durability)
-		if s.Held+s.Waiting+s.Refused+s.Stranded+s.Equivocations > 0 {
-			line("attention", "%d held: clock, %d waiting, %d refused, %d stranded, %s", s.Held, s.Waiting, s.Refused, s.Stranded, cli.Of(s.Equivocations, "equivocation"))
+		if s.Held+s.Waiting+s.Refused+s.Void+s.Stranded+s.Equivocations > 0 {
+			line("attention", "%d held: clock, %d waiting, %d refused, %d void, %d stranded, %s", s.Held, s.Waiting, s.Refused, s.Void, s.Stranded, cli.Of(s.Equivocations, "equivocation"))
 		}
 		for _, why := range s.StateFailed {
 			line("failed", "keys: %s", why)

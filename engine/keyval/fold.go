@@ -82,6 +82,7 @@ func (db *DB) rebuild() error {
 		return err
 	}
 	for again := true; again; again = m.Stale() {
+		db.void.Store(0)
 		if err := db.dropKV(); err != nil {
 			return err
 		}
@@ -174,6 +175,10 @@ func (db *DB) applyAll(eff fold.Effects, own lattice.Hash) error {
 	for _, f := range eff.Fold {
 		if f.Entry.ID == own {
 			continue
+		}
+		if f.Void != nil {
+			db.void.Add(1)
+			db.o.Logger.Warn("an entry has no effect", "store", db.store.Short(), "author", f.Entry.Author.Short(), "seq", f.Entry.Seq, "err", f.Void)
 		}
 		if err := db.apply(f); err != nil {
 			return fmt.Errorf("fold entry %d of %s: %w", f.Entry.Seq, f.Entry.Author.Short(), err)

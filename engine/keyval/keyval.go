@@ -204,6 +204,7 @@ type DB struct {
 	watchers  map[*Watcher]struct{}
 	listeners []Listener
 	refused   atomic.Uint64 // entries of others that were not taken
+	void      atomic.Uint64 // entries that have no effect
 	// What was pruned since the start.
 	freedEntries, freedBytes atomic.Uint64
 	// receiving is held by who drops logs or puts entries of any of them into logs; shared,

@@ -17,6 +17,9 @@ type Status struct {
 	// by the clock or for a newer program.
 	Waiting, Held int
 	Refused       uint64 // entries of others that were not taken, since the start
+	// Void are entries that are kept and have no effect: by authors without the right to
+	// them, beyond a cut or a fork. Since the start, or since all was folded again.
+	Void uint64
 	// What was pruned since the start.
 	PrunedEntries, PrunedBytes uint64
 	// Equivocations is the number of authors that signed two entries for one place.
@@ -48,7 +51,7 @@ func (db *DB) Status() Status {
 	db.mu.RLock()
 	defer db.mu.RUnlock()
 	s := Status{
-		Durability: db.o.Durability, Refused: db.refused.Load(),
+		Durability: db.o.Durability, Refused: db.refused.Load(), Void: db.void.Load(),
 		PrunedEntries: db.freedEntries.Load(), PrunedBytes: db.freedBytes.Load(),
 	}
 	if err := db.writable(); err != nil {

@@ -112,6 +112,7 @@ func stateStatus(ctx context.Context, db *keyval.DB, m *pb.StoreStatus) error {
 	st := db.Status()
 	m.Writers, m.Entries = int64(st.Writers), int64(st.Entries)
 	m.Held, m.Waiting, m.Refused, m.Equivocations = int64(st.Held), int64(st.Waiting), int64(st.Refused), int64(st.Equivocations)
+	m.Void = int64(st.Void)
 	if st.Durability != signedlog.Fsync {
 		m.Durability += fmt.Sprintf(" Not so for keys: a write is acknowledged before the disk has it (state.durability is %s).", st.Durability)
 	}

@@ -270,7 +270,10 @@ type StoreStatus struct {
 	Writers int64 `protobuf:"varint,17,opt,name=writers,proto3" json:"writers,omitempty"`
 	Entries int64 `protobuf:"varint,18,opt,name=entries,proto3" json:"entries,omitempty"`
 	// Why keys cannot be written, or what of them is damaged; empty: nothing.
-	StateFailed   []string `protobuf:"bytes,19,rep,name=state_failed,json=stateFailed,proto3" json:"state_failed,omitempty"`
+	StateFailed []string `protobuf:"bytes,19,rep,name=state_failed,json=stateFailed,proto3" json:"state_failed,omitempty"`
+	// Entries that are kept and have no effect, since the node started: of writers
+	// without the right to them, beyond a cut or a fork.
+	Void          int64 `protobuf:"varint,24,opt,name=void,proto3" json:"void,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -436,6 +439,13 @@ func (x *StoreStatus) GetStateFailed() []string {
 		return x.StateFailed
 	}
 	return nil
+}
+
+func (x *StoreStatus) GetVoid() int64 {
+	if x != nil {
+		return x.Void
+	}
+	return 0
 }
 
 type PeerStatus struct {
@@ -851,7 +861,7 @@ const file_lattice_v1_node_proto_rawDesc = "" +
 	"\x05redis\x18\x02 \x01(\tR\x05redis\x12\x12\n" +
 	"\x04http\x18\x03 \x01(\tR\x04http\x12\x10\n" +
 	"\x03p2p\x18\x04 \x03(\tR\x03p2p\x12\x16\n" +
-	"\x06socket\x18\x05 \x01(\tR\x06socket\"\xbf\x04\n" +
+	"\x06socket\x18\x05 \x01(\tR\x06socket\"\xd3\x04\n" +
 	"\vStoreStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -877,7 +887,8 @@ const file_lattice_v1_node_proto_rawDesc = "" +
 	"\x06blocks\x18\x10 \x01(\x03R\x06blocks\x12\x18\n" +
 	"\awriters\x18\x11 \x01(\x03R\awriters\x12\x18\n" +
 	"\aentries\x18\x12 \x01(\x03R\aentries\x12!\n" +
-	"\fstate_failed\x18\x13 \x03(\tR\vstateFailed\"c\n" +
+	"\fstate_failed\x18\x13 \x03(\tR\vstateFailed\x12\x12\n" +
+	"\x04void\x18\x18 \x01(\x03R\x04void\"c\n" +
 	"\n" +
 	"PeerStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1c\n" +
