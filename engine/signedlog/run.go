@@ -20,7 +20,7 @@ type Run struct {
 	Note        Certified // the leader's, of this or more
 	Left, Proof []lattice.Hash
 	Sums        []lattice.Hash // SHA-256 of the blocks, computed here; nil: they are not yet
-	Begins      uint64 // the leaf of the first block that is offered here
+	Begins      uint64         // the leaf of the first block that is offered here
 }
 
 // ErrRewritten: the original block was compacted away, and what replaced it proves

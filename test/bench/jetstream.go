@@ -38,32 +38,37 @@ func (e *env) jetStream(class compare.Class, interval, how string) compare.Peer 
 	return compare.Peer{
 		Name: "NATS JetStream", Class: class, How: how + "; written in atomic batches of " + strconv.Itoa(batchOf) + ", its fastest way",
 		Start: func(ctx context.Context) (compare.Server, error) {
-			dir, err := os.MkdirTemp(e.dir, "peer-")
-			if err != nil {
-				return nil, err
-			}
-			port, err := freePort()
-			if err != nil {
-				return nil, err
-			}
-			conf := filepath.Join(dir, "nats.conf")
-			text := fmt.Sprintf("listen: %q\nmax_payload: 8MB\nmax_pending: 256MB\njetstream { store_dir: %q, sync_interval: %s }\n",
-				address(port), filepath.Join(dir, "data"), interval)
-			if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-				return nil, err
-			}
-			p, err := launch(dir, exec.Command(e.bin("nats-server"), "-c", conf))
-			if err != nil {
-				return nil, err
-			}
-			s := &jetStream{process: p, version: e.module("github.com/nats-io/nats-server/v2"), streams: map[string]int32{}}
-			if err := p.await(ctx, func() error { return s.connect(ctx, port) }); err != nil {
-				_ = s.Stop()
-				return nil, err
-			}
-			return s, nil
+			return e.startNATS(ctx, fmt.Sprintf("sync_interval: %s", interval), "")
 		},
 	}
+}
+
+// startNATS runs a server, with more of its configuration: of JetStream, and of itself.
+func (e *env) startNATS(ctx context.Context, stream, more string) (*jetStream, error) {
+	dir, err := os.MkdirTemp(e.dir, "peer-")
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	conf := filepath.Join(dir, "nats.conf")
+	text := fmt.Sprintf("listen: %q\nmax_payload: 8MB\nmax_pending: 256MB\njetstream { store_dir: %q, %s }\n%s\n",
+		address(port), filepath.Join(dir, "data"), stream, more)
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	p, err := launch(dir, exec.Command(e.bin("nats-server"), "-c", conf))
+	if err != nil {
+		return nil, err
+	}
+	s := &jetStream{process: p, version: e.module("github.com/nats-io/nats-server/v2"), streams: map[string]int32{}}
+	if err := p.await(ctx, func() error { return s.connect(ctx, port) }); err != nil {
+		_ = s.Stop()
+		return nil, err
+	}
+	return s, nil
 }
 
 func (s *jetStream) connect(ctx context.Context, port int) error {

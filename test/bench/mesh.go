@@ -203,9 +203,7 @@ func (e *env) catchUp(ctx context.Context, p pair, topic string, records, size i
 	if err := until(ctx, p.b.kafka, topic, int64(records)); err != nil {
 		return t, nil, err
 	}
-	t.Took, t.CPU = time.Since(start), bench.ServerCPU(p.a.PID())-cpu+bench.ServerCPU(p.b.PID())
-	_, t.Memory[0] = bench.Memory(p.a.PID())
-	_, t.Memory[1] = bench.Memory(p.b.PID())
+	t.measured(start, cpu, p.a.process, p.b.process)
 	logs, err := filepath.Glob(filepath.Join(p.a.data, "stores", "*", "topics", "*", "*", "*.log"))
 	var files []string
 	for _, f := range logs {

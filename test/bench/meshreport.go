@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -44,6 +43,9 @@ type copied struct {
 func (o *options) measureMesh(ctx context.Context, say func(string, ...any)) error {
 	r := meshReport{
 		Command: o.command, Commit: o.commit, Date: time.Now().UTC().Format(time.DateOnly), Machine: machine(o.dir), Load: load(), Logs: 10_000, Changed: 10,
+	}
+	if _, _, err := o.peers([]string{"kfake", "jetstream", "redis"}, nil); err != nil {
+		return err
 	}
 	sizes, samples := [][2]int{{1_000_000, 100}, {1 << 20, 1024}}, 2000
 	if o.short {
@@ -94,72 +96,15 @@ func (o *options) copies(ctx context.Context, records, size int) (copied, error)
 		return c, err
 	}
 	unix.Sync()
-	fake, err := o.kfakeCopy(ctx, records, size)
-	c.All = append(c.All, fake)
-	return c, err
-}
-
-// kfakeCopy copies records from one kfake to another, as a mirror with franz-go would.
-func (e *env) kfakeCopy(ctx context.Context, records, size int) (t transfer, err error) {
-	const topic = "history"
-	t = transfer{Name: "a franz-go client from one kfake to another, synced", Records: records, Bytes: int64(records) * int64(size)}
-	var ports [2]int
-	var fakes [2]*process
-	for i := range fakes {
-		dir := filepath.Join(e.dir, fmt.Sprint("kfake", time.Now().UnixNano()))
-		if ports[i], err = freePort(); err != nil {
-			return t, err
+	for _, other := range []func(context.Context, int, int) (transfer, error){o.kfakeCopy, o.jetStreamMirror, o.redisReplica} {
+		t, err := other(ctx, records, size)
+		if err != nil {
+			return c, fmt.Errorf("%s: %w", t.Name, err)
 		}
-		if err = os.MkdirAll(dir, 0o700); err != nil {
-			return t, err
-		}
-		if fakes[i], err = launch(dir, exec.Command(e.bin("kfake"), "-port", fmt.Sprint(ports[i]), "-dir", filepath.Join(dir, "data"), "-sync")); err != nil {
-			return t, err
-		}
-		defer func() { err = errors.Join(err, fakes[i].Stop()) }()
-		if err = fakes[i].await(ctx, answers(ports[i])); err != nil {
-			return t, err
-		}
+		c.All = append(c.All, t)
+		unix.Sync()
 	}
-	if err := fill(ctx, ports[0], topic, records, size); err != nil {
-		return t, err
-	}
-	from, err := kafkaClient(ports[0], kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))
-	if err != nil {
-		return t, err
-	}
-	defer from.Close()
-	to, err := kafkaClient(ports[1], kgo.DefaultProduceTopic(topic), kgo.ProducerBatchMaxBytes(1<<20), kgo.MaxBufferedRecords(100_000),
-		kgo.ProducerBatchCompression(kgo.NoCompression()))
-	if err != nil {
-		return t, err
-	}
-	defer to.Close()
-	if _, err := kadm.NewClient(to).CreateTopic(ctx, 1, 1, nil, topic); err != nil {
-		return t, err
-	}
-	spent := func() time.Duration {
-		return bench.ServerCPU(fakes[0].PID()) + bench.ServerCPU(fakes[1].PID()) + ownCPU()
-	}
-	cpu, start := spent(), time.Now()
-	var failed error
-	for got := 0; got < records; {
-		f := from.PollFetches(ctx)
-		if err := errors.Join(ctx.Err(), f.Err()); err != nil {
-			return t, err
-		}
-		f.EachRecord(func(r *kgo.Record) {
-			got++
-			to.Produce(ctx, &kgo.Record{Key: r.Key, Value: r.Value, Timestamp: r.Timestamp}, func(_ *kgo.Record, err error) {
-				if err != nil {
-					failed = err
-				}
-			})
-		})
-	}
-	err = errors.Join(to.Flush(ctx), failed)
-	t.Took, t.CPU = time.Since(start), spent()-cpu
-	return t, err
+	return c, nil
 }
 
 // measureLive measures what two nodes that are in step cost and take.

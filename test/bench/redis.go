@@ -33,35 +33,38 @@ const (
 func (e *env) redis(class compare.Class, fsync string) compare.Peer {
 	return compare.Peer{
 		Name: "Redis streams", Class: class,
-		How: fmt.Sprintf("appendonly yes, appendfsync %s; XADD, %d a pipeline, one connection for a stream; XREAD of %d", fsync, pipelineOf, readOf),
-		Start: func(ctx context.Context) (compare.Server, error) {
-			dir, err := os.MkdirTemp(e.dir, "peer-")
-			if err != nil {
-				return nil, err
-			}
-			port, err := freePort()
-			if err != nil {
-				return nil, err
-			}
-			p, err := launch(dir, exec.Command("redis-server", "--bind", "127.0.0.1", "--port", fmt.Sprint(port), "--dir", dir,
-				"--save", "", "--appendonly", "yes", "--appendfsync", fsync, "--auto-aof-rewrite-percentage", "0"))
-			if err != nil {
-				return nil, err
-			}
-			s := &redis{process: p, version: e.version("redis-server", "--version"), port: port, partitions: map[string]int32{}}
-			if err := p.await(ctx, func() (err error) {
-				if s.admin, err = dialRESP(port); err != nil {
-					return err
-				}
-				_, err = s.admin.do("PING")
-				return err
-			}); err != nil {
-				_ = s.Stop()
-				return nil, err
-			}
-			return s, nil
-		},
+		How:   fmt.Sprintf("appendonly yes, appendfsync %s; XADD, %d a pipeline, one connection for a stream; XREAD of %d", fsync, pipelineOf, readOf),
+		Start: func(ctx context.Context) (compare.Server, error) { return e.startRedis(ctx, fsync) },
 	}
+}
+
+// startRedis runs a server with an append-only file, and with more flags.
+func (e *env) startRedis(ctx context.Context, fsync string, flags ...string) (*redis, error) {
+	dir, err := os.MkdirTemp(e.dir, "peer-")
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	p, err := launch(dir, exec.Command("redis-server", append([]string{"--bind", "127.0.0.1", "--port", fmt.Sprint(port), "--dir", dir,
+		"--save", "", "--appendonly", "yes", "--appendfsync", fsync, "--auto-aof-rewrite-percentage", "0"}, flags...)...))
+	if err != nil {
+		return nil, err
+	}
+	s := &redis{process: p, version: e.version("redis-server", "--version"), port: port, partitions: map[string]int32{}}
+	if err := p.await(ctx, func() (err error) {
+		if s.admin, err = dialRESP(port); err != nil {
+			return err
+		}
+		_, err = s.admin.do("PING")
+		return err
+	}); err != nil {
+		_ = s.Stop()
+		return nil, err
+	}
+	return s, nil
 }
 
 func (s *redis) Version() string { return redisVersion(s.version) }
