@@ -57,13 +57,29 @@ type StoreStatus struct {
 	Entries    int64             `json:"entries"` // in them
 	// StateFailed says why keys cannot be written, or what of them is damaged.
 	StateFailed []string `json:"state_failed,omitempty"`
+	// Watermark is up to where active members have the entries, which pruning waits for; nil: there is one.
+	Watermark *Watermark `json:"watermark,omitempty"`
+	Catchup   Catchup    `json:"catchup"` // what the node lacks
 }
 
-// PeerStatus is another node of the store.
+// PeerStatus is another node of the store, in short.
 type PeerStatus struct {
-	Node         string `json:"node"`
-	Reachable    bool   `json:"reachable"`
-	BehindBlocks int64  `json:"behind_blocks"`
+	Node      string `json:"node"`
+	Reachable bool   `json:"reachable"`
+	// BehindBlocks is how many entries and batches it lacks of what is on the node, if that is Known: it was
+	// compared with since the node started.
+	BehindBlocks int64 `json:"behind_blocks"`
+	Known        bool  `json:"known"`
+	// Since is when it became reachable, or unreachable; zero: not known.
+	Since       time.Time `json:"since,omitzero"`
+	RoundTripMs float64   `json:"round_trip_ms"` // 0: not measured
+	BytesIn     int64     `json:"bytes_in"`
+	BytesOut    int64     `json:"bytes_out"`
+	// BehindLogs is of how many logs it lacks something, and BehindSince since when; zero: it does not.
+	BehindLogs    int32     `json:"behind_logs"`
+	BehindSince   time.Time `json:"behind_since,omitzero"`
+	MissingBlocks int64     `json:"missing_blocks"` // that it has and the node lacks
+	Dormant       bool      `json:"dormant"`        // others do not wait for it
 }
 
 // FailedPartition takes no writes.
@@ -99,9 +115,13 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 			Held: s.Held, Waiting: s.Waiting, Refused: s.Refused, Stranded: s.Stranded, Equivocations: s.Equivocations, Void: s.Void,
 			Durability: s.Durability, Topics: s.Topics, Partitions: s.Partitions, Bytes: s.Bytes,
 			Blocks: s.Blocks, Writers: s.Writers, Entries: s.Entries, StateFailed: s.StateFailed,
+			Watermark: watermarkOf(s.Watermark), Catchup: catchupOf(s.Catchup),
 		}
 		for _, p := range s.Peers {
-			o.Peers = append(o.Peers, PeerStatus{p.Node, p.Reachable, p.BehindBlocks})
+			o.Peers = append(o.Peers, PeerStatus{
+				Node: p.Node, Reachable: p.Reachable, BehindBlocks: p.BehindBlocks, Known: p.Known, Since: timeOf(p.Since), RoundTripMs: float64(p.RoundTrip.AsDuration().Microseconds()) / 1000,
+				BytesIn: p.BytesIn, BytesOut: p.BytesOut, BehindLogs: p.BehindLogs, BehindSince: timeOf(p.BehindSince), MissingBlocks: p.MissingBlocks, Dormant: p.Dormant,
+			})
 		}
 		for _, f := range s.Failed {
 			o.Failed = append(o.Failed, FailedPartition{f.Topic, f.Partition, f.Reason})

@@ -54,6 +54,26 @@ type Peers struct {
 	// Refused is what others sent and was refused, by reason, since the node started.
 	Refused map[string]int64 `json:"refused,omitempty"`
 	Problem string           `json:"problem,omitempty"` // why the store takes no part now
+	Catchup Catchup          `json:"catchup"`
+}
+
+// Catchup is what the node lacks of a store, as far as it knows, and how fast it comes.
+type Catchup struct {
+	Entries         int64   `json:"entries"` // of writers' logs
+	Batches         int64   `json:"batches"` // of partitions
+	BlocksPerSecond float64 `json:"blocks_per_second"`
+	BytesPerSecond  float64 `json:"bytes_per_second"`
+	// Fetching is the snapshot that is being fetched; nil: none.
+	Fetching *Fetching `json:"fetching,omitempty"`
+}
+
+// Fetching is a snapshot that is being fetched.
+type Fetching struct {
+	Node           string    `json:"node"` // where from
+	Bytes          int64     `json:"bytes"`
+	Here           int64     `json:"here"` // of them
+	BytesPerSecond float64   `json:"bytes_per_second"`
+	Since          time.Time `json:"since"`
 }
 
 // Peer is another node of a store, as this one reaches it.
@@ -65,11 +85,30 @@ type Peer struct {
 	RoundTrip time.Duration `json:"round_trip"` // 0: not measured
 	BytesIn   int64         `json:"bytes_in"`
 	BytesOut  int64         `json:"bytes_out"`
-	Behind    int64         `json:"behind"` // entries that it has and this node lacks, as far as is known
+	Behind    int64         `json:"behind"` // entries and batches that it has and this node lacks, as far as is known
 	Ahead     int64         `json:"ahead"`  // the other way round
-	Equal     bool          `json:"equal"`  // neither lacks anything, as it said last
-	Addresses []string      `json:"addresses"`
-	Problem   string        `json:"problem,omitempty"` // why it is not reached, or why the last session ended
+	// Known is true if it was compared with since the node started, so that Ahead is known, and of
+	// how many logs that is, and since when it lacks something; zero: it does not.
+	Known      bool      `json:"known"`
+	AheadLogs  int32     `json:"ahead_logs"`
+	AheadSince time.Time `json:"ahead_since,omitzero"`
+	Logs       []PeerLag `json:"logs,omitempty"` // those that were asked for, the worst first
+	Dormant    bool      `json:"dormant"`        // others do not wait for it
+	Equal      bool      `json:"equal"`          // neither lacks anything, as it said last
+	Addresses  []string  `json:"addresses"`
+	Problem    string    `json:"problem,omitempty"` // why it is not reached, or why the last session ended
+}
+
+// PeerLag is a log of which a peer has less than the node.
+type PeerLag struct {
+	Writer      string    `json:"writer,omitempty"` // empty: it is a partition
+	Incarnation uint64    `json:"incarnation,omitempty"`
+	TopicID     string    `json:"topic_id,omitempty"`
+	Topic       string    `json:"topic,omitempty"` // its name, if that is known
+	Partition   int32     `json:"partition"`
+	Has         uint64    `json:"has"` // entries, or batches
+	Here        uint64    `json:"here"`
+	Since       time.Time `json:"since"`
 }
 
 // Member belongs to a store, or did.
@@ -125,20 +164,50 @@ func (c *Client) Join(ctx context.Context, token string, keepDefault bool) (Join
 }
 
 // Peers lists the other nodes of the store, and how this one reaches them.
-func (c *Client) Peers(ctx context.Context) (Peers, error) {
-	res, err := c.peers.Peers(ctx, &pb.PeerServicePeersRequest{Store: c.store})
+func (c *Client) Peers(ctx context.Context) (Peers, error) { return c.PeersWith(ctx, 0, "") }
+
+// PeersWith is Peers, of which logs each lacks most, up to a number of writers' logs and of partitions; of one
+// peer only, named by its key or how that begins, unless node is empty. Kinds NotFound, Invalid.
+func (c *Client) PeersWith(ctx context.Context, logs int, node string) (Peers, error) {
+	res, err := c.peers.Peers(ctx, &pb.PeerServicePeersRequest{Store: c.store, Logs: int32(logs), Node: node})
 	if err != nil {
 		return Peers{}, err
 	}
-	out := Peers{Store: storeOf(res.Store), Addresses: res.Addresses, Peers: make([]Peer, len(res.Peers)), Refused: res.Refused, Problem: res.Problem}
+	out := Peers{Store: storeOf(res.Store), Addresses: res.Addresses, Peers: make([]Peer, len(res.Peers)), Refused: res.Refused, Problem: res.Problem, Catchup: catchupOf(res.Catchup)}
 	for i, p := range res.Peers {
 		out.Peers[i] = Peer{
 			Node: p.Node, Role: p.Role, Reachable: p.Reachable, Since: timeOf(p.Since), RoundTrip: p.RoundTrip.AsDuration(),
 			BytesIn: p.BytesIn, BytesOut: p.BytesOut, Behind: p.Behind, Ahead: p.Ahead, Equal: p.Equal,
-			Addresses: p.Addresses, Problem: p.Problem,
+			Addresses: p.Addresses, Problem: p.Problem, Known: p.Known, AheadLogs: p.AheadLogs, AheadSince: timeOf(p.AheadSince), Dormant: p.Dormant,
+		}
+		for _, l := range p.Logs {
+			out.Peers[i].Logs = append(out.Peers[i].Logs, PeerLag{l.Writer, l.Incarnation, l.TopicId, l.Topic, l.Partition, l.Has, l.Here, timeOf(l.Since)})
 		}
 	}
 	return out, nil
+}
+
+func catchupOf(m *pb.Catchup) Catchup {
+	c := Catchup{Entries: m.GetEntries(), Batches: m.GetBatches(), BlocksPerSecond: m.GetBlocksPerSecond(), BytesPerSecond: m.GetBytesPerSecond()}
+	if f := m.GetFetching(); f != nil {
+		c.Fetching = &Fetching{f.Node, f.Bytes, f.Here, f.BytesPerSecond, timeOf(f.Since)}
+	}
+	return c
+}
+
+// ConnectPeer has the node call a member at multiaddrs now, named by its key or how that begins, or whichever
+// member answers there if node is empty; unless once, it notes the addresses. It returns who answered. Kinds
+// Invalid, NotFound, Unavailable, Conflict (all members are connected).
+func (c *Client) ConnectPeer(ctx context.Context, node string, addresses []string, once bool) (string, error) {
+	res, err := c.peers.Connect(ctx, &pb.PeerServiceConnectRequest{Store: c.store, Node: node, Addresses: addresses, Once: once})
+	return res.GetNode(), err
+}
+
+// ForgetPeer has the node forget where a member is called, and end the connection with it. It returns the
+// addresses. Kind NotFound.
+func (c *Client) ForgetPeer(ctx context.Context, node string) ([]string, error) {
+	res, err := c.peers.Forget(ctx, &pb.PeerServiceForgetRequest{Store: c.store, Node: node})
+	return res.GetAddresses(), err
 }
 
 // Members lists who belongs to the store, and who did, as far as the node knows: the

@@ -89,8 +89,13 @@ func (m *mesh) Peers(id lattice.StoreID) api.Peers {
 		for _, p := range s.Peers {
 			out.All = append(out.All, api.Peer{
 				Node: p.Node, Reachable: p.Reachable, Since: p.Since, RoundTrip: p.RoundTrip, Addresses: p.Addresses, Problem: p.Failed,
-				BytesIn: int64(p.In), BytesOut: int64(p.Out), Behind: int64(p.Behind), Ahead: int64(p.Ahead), Equal: p.Session && p.Equal,
+				BytesIn: int64(p.In), BytesOut: int64(p.Out), Behind: int64(p.Behind), Equal: p.Session && p.Equal,
+				Known: p.Lacks.Known, Ahead: int64(p.Lacks.Blocks), AheadLogs: p.Lacks.Logs, AheadSince: p.Lacks.Since,
 			})
+		}
+		out.Coming = api.Coming{Entries: int64(s.Coming.Blocks), BlocksPerSecond: s.Coming.PerSecond, BytesPerSecond: s.Coming.Bytes}
+		if f := s.Fetching; f != nil {
+			out.Coming.Fetching = &api.Fetching{Node: f.Peer, Bytes: int64(f.Bytes), Here: int64(f.Here), PerSecond: f.PerSecond, Since: f.Since}
 		}
 		if s.Batches != nil {
 			addBatches(&out, s.Batches)
@@ -109,6 +114,26 @@ func faults(why reconcile.Reason, n uint64) int64 {
 	return int64(n)
 }
 
+// Lags implements api.Mesh.
+func (m *mesh) Lags(ctx context.Context, id lattice.StoreID, node lattice.NodeID, n int) ([]api.LogLag, bool, error) {
+	l, err := m.Mesh.Lags(ctx, id, node, n)
+	return lagsOf(l.All), l.More, err
+}
+
+// Alone implements api.Mesh.
+func (m *mesh) Alone(ctx context.Context, id lattice.StoreID, of []lattice.NodeID, n int) ([]api.LogLag, bool, bool, error) {
+	l, err := m.Mesh.Alone(ctx, id, of, n)
+	return lagsOf(l.All), l.More, l.Known, err
+}
+
+func lagsOf(all []p2p.LogLag) []api.LogLag {
+	out := make([]api.LogLag, len(all))
+	for i, l := range all {
+		out[i] = api.LogLag{Writer: l.Writer.Author, Incarnation: l.Writer.Incarnation, Partition: l.Partition, Has: l.Has, Here: l.Here, Since: l.Since}
+	}
+	return out
+}
+
 // addBatches adds what is shown of the sessions about records to that about entries.
 func addBatches(out *api.Peers, b *p2p.BatchStatus) {
 	if out.Problem == "" {
@@ -118,6 +143,12 @@ func addBatches(out *api.Peers, b *p2p.BatchStatus) {
 		out.Refused[why.String()] += int64(n)
 		out.Wrong += faults(why, n)
 	}
+	for i := range out.All { // what it has of records is not known either before such a session
+		n := out.All[i].Node
+		out.All[i].Known = out.All[i].Known && slices.ContainsFunc(b.Peers, func(p p2p.PeerStatus) bool { return p.Node == n })
+	}
+	c := &out.Coming
+	c.Batches, c.BlocksPerSecond, c.BytesPerSecond = int64(b.Coming.Blocks), c.BlocksPerSecond+b.Coming.PerSecond, c.BytesPerSecond+b.Coming.Bytes
 	for _, p := range b.Peers {
 		i := slices.IndexFunc(out.All, func(x api.Peer) bool { return x.Node == p.Node })
 		if i < 0 {
@@ -125,8 +156,13 @@ func addBatches(out *api.Peers, b *p2p.BatchStatus) {
 		}
 		x := &out.All[i]
 		x.BytesIn, x.BytesOut = x.BytesIn+int64(p.In), x.BytesOut+int64(p.Out)
-		x.Behind, x.Ahead = x.Behind+int64(p.Behind), x.Ahead+int64(p.Ahead)
+		x.Behind = x.Behind + int64(p.Behind)
 		x.Equal = x.Equal && p.Session && p.Equal
+		x.Known = x.Known && p.Lacks.Known
+		x.Ahead, x.AheadLogs = x.Ahead+int64(p.Lacks.Blocks), x.AheadLogs+p.Lacks.Logs
+		if t := p.Lacks.Since; !t.IsZero() && (x.AheadSince.IsZero() || t.Before(x.AheadSince)) {
+			x.AheadSince = t
+		}
 		if x.Problem == "" {
 			x.Problem = p.Failed
 		}

@@ -116,6 +116,9 @@ func Open(ctx context.Context, cfg Config, opts Options) (_ *Node, err error) {
 	if err := errors.Join(n.wireFronts(), n.openMesh()); err != nil {
 		return nil, err
 	}
+	if err := n.metrics.Register(newPeerMetrics(n.mesh, n.stores)); err != nil {
+		return nil, err
+	}
 	n.info = n.describe()
 	n.stores.changed = n.defaultChanged
 	return n, nil

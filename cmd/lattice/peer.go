@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -20,7 +19,7 @@ import (
 
 func newPeer(a *app) *cobra.Command {
 	return family("peer", "Invite nodes into a store, join one, and see who is in it",
-		newPeerInvite(a), newPeerJoin(a), newPeerList(a), newPeerMembers(a), newPeerInvitations(a), newPeerRevoke(a), newPeerRemove(a), newPeerAdopt(a), newPeerRole(a), newPeerPresence(a, true), newPeerPresence(a, false))
+		newPeerInvite(a), newPeerJoin(a), newPeerList(a), newPeerMembers(a), newPeerInvitations(a), newPeerRevoke(a), newPeerRemove(a), newPeerAdopt(a), newPeerRole(a), newPeerPresence(a, true), newPeerPresence(a, false), newPeerConnect(a), newPeerForget(a))
 }
 
 func newPeerInvite(a *app) *cobra.Command {
@@ -186,6 +185,11 @@ type peerRow struct {
 	BytesOut    int64    `json:"bytes_out"`
 	Behind      int64    `json:"behind"`
 	Ahead       int64    `json:"ahead"`
+	Known       bool     `json:"known"`
+	AheadLogs   int32    `json:"ahead_logs"`
+	AheadSince  string   `json:"ahead_since,omitempty"`
+	Logs        []lagRow `json:"logs,omitempty"`
+	Dormant     bool     `json:"dormant"`
 	Equal       bool     `json:"equal"`
 	Addresses   []string `json:"addresses"`
 	Problem     string   `json:"problem,omitempty"`
@@ -195,6 +199,13 @@ func peerRowOf(p client.Peer) peerRow {
 	r := peerRow{
 		Node: p.Node, Role: p.Role, Reachable: p.Reachable, RoundTripMs: float64(p.RoundTrip.Microseconds()) / 1000,
 		BytesIn: p.BytesIn, BytesOut: p.BytesOut, Behind: p.Behind, Ahead: p.Ahead, Equal: p.Equal, Addresses: p.Addresses, Problem: p.Problem,
+		Known: p.Known, AheadLogs: p.AheadLogs, Dormant: p.Dormant,
+	}
+	if !p.AheadSince.IsZero() {
+		r.AheadSince = cli.Time(p.AheadSince)
+	}
+	for _, l := range p.Logs {
+		r.Logs = append(r.Logs, lagRowOf(l))
 	}
 	if !p.Since.IsZero() {
 		r.Since = cli.Time(p.Since)
@@ -203,81 +214,6 @@ func peerRowOf(p client.Peer) peerRow {
 		r.Addresses = []string{}
 	}
 	return r
-}
-
-func newPeerList(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "Show the other nodes of a store, and how this one reaches them",
-		Long: `Show the other nodes of a store: whether this node reaches them and since when, how long an answer
-takes, what went over the connection since the node started, and how many entries each side lacks of
-the other, as far as is known. Who may do what is in lattice peer members.`,
-		Args: exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withClient(func(c *client.Client) error {
-				p, err := c.Peers(cmd.Context())
-				if err != nil {
-					return err
-				}
-				rows := make([]peerRow, len(p.Peers))
-				for i, x := range p.Peers {
-					rows[i] = peerRowOf(x)
-				}
-				if p.Addresses == nil {
-					p.Addresses = []string{}
-				}
-				out := map[string]any{"store": p.Store.ID, "addresses": p.Addresses, "peers": rows, "refused": p.Refused}
-				if p.Problem != "" {
-					out["problem"] = p.Problem
-				}
-				return a.print(out, func() error {
-					return a.showPeers(p, rows)
-				})
-			})
-		},
-	}
-	a.clientFlags(cmd)
-	a.outputFlag(cmd)
-	return cmd
-}
-
-func (a *app) showPeers(p client.Peers, rows []peerRow) error {
-	if len(p.Addresses) == 0 {
-		a.warnf("This node does not talk to others: start it with lattice up --mesh ADDRESS")
-	}
-	if p.Problem != "" {
-		a.warnf("Store %s takes no part in the mesh: %s", p.Store.Name, p.Problem)
-	}
-	if len(rows) == 0 {
-		a.warnf("Store %s has no other nodes; invite one: lattice peer invite", p.Store.Name)
-		return nil
-	}
-	t := cli.NewTable("NODE", "ROLE", "STATE", "SINCE", ">ROUND TRIP", ">IN", ">OUT", ">BEHIND", ">AHEAD")
-	for _, r := range rows {
-		state, trip := "unreachable", "-"
-		switch {
-		case r.Reachable && r.Equal:
-			state = "in sync"
-		case r.Reachable:
-			state = "reachable"
-		}
-		if r.RoundTripMs > 0 {
-			trip = fmt.Sprintf("%.1f ms", r.RoundTripMs)
-		}
-		t.Row(cli.Short(r.Node), r.Role, state, r.Since, trip, cli.Bytes(r.BytesIn), cli.Bytes(r.BytesOut), cli.Count(r.Behind), cli.Count(r.Ahead))
-	}
-	if _, err := t.WriteTo(a.stdout); err != nil {
-		return err
-	}
-	for _, r := range rows {
-		if r.Problem != "" {
-			fmt.Fprintf(a.stdout, "%s: %s\n", cli.Short(r.Node), r.Problem)
-		}
-	}
-	for _, why := range slices.Sorted(maps.Keys(p.Refused)) {
-		fmt.Fprintf(a.stdout, "refused: %s times: %s\n", cli.Count(p.Refused[why]), why)
-	}
-	return nil
 }
 
 // memberHint adds how to see the members to an error about one.

@@ -64,6 +64,12 @@ func (a *app) showStatus(st client.Status) error {
 		}
 		line("keys", "%s, %s of %s", root, cli.Of(s.Entries, "entry"), cli.Of(s.Writers, "writer"))
 		line("durability", "%s", s.Durability)
+		if s.Watermark != nil {
+			line("pruning", "%s", waitsText(s.Watermark))
+		}
+		if text := catchupText(s.Catchup); text != "" {
+			line("catching up", "%s", text)
+		}
 		if s.Held+s.Waiting+s.Refused+s.Void+s.Stranded+s.Equivocations > 0 {
 			line("attention", "%d held: clock, %d waiting, %d refused, %d void, %d stranded, %s", s.Held, s.Waiting, s.Refused, s.Void, s.Stranded, cli.Of(s.Equivocations, "equivocation"))
 		}
@@ -74,13 +80,53 @@ func (a *app) showStatus(st client.Status) error {
 			line("failed", "%s/%d: %s", f.Topic, f.Partition, f.Reason)
 		}
 		for _, p := range s.Peers {
-			reach := "unreachable"
-			if p.Reachable {
-				reach = "reachable"
-			}
-			line("peer", "%s %s, %s blocks behind", cli.Short(p.Node), reach, cli.Count(p.BehindBlocks))
+			line("peer", "%s", peerText(p))
 		}
 	}
 	_, err := fmt.Fprint(a.stdout, b.String())
 	return err
+}
+
+// waitsText says what pruning waits for.
+func waitsText(w *client.Watermark) string {
+	var who []string
+	for _, m := range w.Members {
+		if m.Behind > 0 && !m.Self {
+			who = append(who, fmt.Sprintf("%s to say that it has %s", cli.Short(m.Node), cli.Of(m.Behind, "entry")))
+		}
+	}
+	text := fmt.Sprintf("all %d active members have %s of keys", len(w.Members), cli.Of(w.Entries, "entry"))
+	if len(who) == 0 {
+		return text
+	}
+	return text + "; what is beyond waits for " + strings.Join(who, ", ")
+}
+
+// peerText says how a peer is.
+func peerText(p client.PeerStatus) string {
+	text := cli.Short(p.Node) + " unreachable"
+	if p.Reachable {
+		text = cli.Short(p.Node) + " reachable"
+	}
+	if p.Dormant {
+		text += " (dormant)"
+	}
+	if how := forHow(p.Since); how != "" {
+		text += " for " + how
+	}
+	if p.RoundTripMs > 0 {
+		text += fmt.Sprintf(", %.1f ms away", p.RoundTripMs)
+	}
+	switch {
+	case !p.Known:
+		text += ", what it has is not known"
+	case p.BehindBlocks == 0:
+		text += ", 0 blocks behind"
+	default:
+		text += fmt.Sprintf(", %s behind in %s for %s", cli.Of(p.BehindBlocks, "block"), cli.Of(p.BehindLogs, "log"), forHow(p.BehindSince))
+	}
+	if p.MissingBlocks > 0 {
+		text += fmt.Sprintf(", has %s more", cli.Of(p.MissingBlocks, "block"))
+	}
+	return text + fmt.Sprintf(", %s in, %s out", cli.Bytes(p.BytesIn), cli.Bytes(p.BytesOut))
 }

@@ -307,6 +307,20 @@ func (p *Partition) Bounds() Bounds {
 	return Bounds{start, committed, end, p.stable(start, committed), p.term.Load()}
 }
 
+// Beyond returns how many records are behind the first blocks of the log, as many as
+// are still here: what somebody who has those lacks.
+func (p *Partition) Beyond(blocks uint64) (int64, error) {
+	start, _, end := p.log.Bounds()
+	at, err := p.log.EndOf(blocks)
+	if lattice.KindOf(err) == lattice.OutOfRange && err != nil {
+		at, err = start, nil // they were dropped
+	}
+	if err != nil {
+		return 0, err
+	}
+	return max(0, end-max(at, start)), nil
+}
+
 // Size returns the bytes of the stored batches.
 func (p *Partition) Size() int64 { return p.log.Size() }
 

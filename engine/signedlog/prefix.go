@@ -54,3 +54,22 @@ func (l *Log) Edge() (size uint64, edge []lattice.Hash) {
 	defer l.certMu.Unlock()
 	return l.edge.Size(), l.edge.Range().Hashes()
 }
+
+// EndOf returns the offset at which the first size blocks end, of those in the tree here.
+// Errors by Kind: NotYet (fewer are here), OutOfRange (they were dropped), Storage.
+func (l *Log) EndOf(size uint64) (int64, error) {
+	l.certMu.Lock()
+	defer l.certMu.Unlock()
+	switch {
+	case size > l.edge.Size():
+		return 0, lattice.E(lattice.NotYet, fmt.Errorf("%d blocks are here, not %d", l.edge.Size(), size))
+	case size == l.edge.Size():
+		return l.hashed, nil
+	case size == 0:
+		return 0, nil
+	case size <= l.tree.prefix.Size():
+		return 0, lattice.E(lattice.OutOfRange, merkle.ErrDropped)
+	}
+	last, err := l.leaf(size - 1)
+	return last.Last + 1, err
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/engine/keyval"
+	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/engine/signedlog"
 	"github.com/lattice-log/lattice/engine/store"
 	pb "github.com/lattice-log/lattice/proto/lattice/v1"
@@ -28,79 +28,68 @@ func (a nodeService) Status(ctx context.Context, _ *pb.NodeServiceStatusRequest)
 	}
 	res.Ready = len(res.Reasons) == 0
 	for _, s := range a.cfg.Stores.All() {
-		known := a.peersOf(s)
-		peers := known.All
-		m := storeStatus(s, peers)
-		for _, p := range peers {
-			m.Peers = append(m.Peers, &pb.PeerStatus{Node: p.Node.String(), Reachable: p.Reachable, BehindBlocks: p.Behind})
+		peers := a.peersOf(s)
+		m, err := a.storeStatus(ctx, s, peers)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range peers.All {
+			m.Peers = append(m.Peers, &pb.PeerStatus{
+				Node: p.Node.String(), Reachable: p.Reachable, BehindBlocks: p.Ahead, Known: p.Known, Since: stamp(p.Since), RoundTrip: tripMessage(p.RoundTrip),
+				BytesIn: p.BytesIn, BytesOut: p.BytesOut, BehindLogs: int32(p.AheadLogs), BehindSince: stamp(p.AheadSince), MissingBlocks: p.Behind, Dormant: p.Dormant,
+			})
 		}
 		if err := stateStatus(ctx, s.State(), m); err != nil {
 			return nil, err
 		}
-		m.Refused = max(m.Refused, known.Wrong) // most of it never comes as far as the state
+		m.Refused = max(m.Refused, peers.Wrong) // most of it never comes as far as the state
 		res.Stores = append(res.Stores, m)
 	}
 	return res, nil
 }
 
-// durability says in a sentence what an acknowledged write survives.
-func durability(peers []Peer) string {
-	const here = "An acknowledged write is on this node's disk and survives power loss"
-	if len(peers) == 0 {
-		return here + "; no other node has a copy."
-	}
-	have := 0
-	for _, p := range peers {
-		if p.Reachable && (p.Equal || p.Behind == 0 && p.Ahead == 0) {
-			have++
-		}
-	}
-	return fmt.Sprintf("%s. It goes to the other nodes right after, of which %d of %d have what is here as far as is known.", here, have, len(peers))
-}
-
 // storeStatus describes a store with its other nodes.
-func storeStatus(s *store.Store, peers []Peer) *pb.StoreStatus {
+func (a *api) storeStatus(ctx context.Context, s *store.Store, peers Peers) (*pb.StoreStatus, error) {
 	info := s.Info()
-	m := &pb.StoreStatus{Id: info.ID.String(), Name: info.Name}
+	m := &pb.StoreStatus{Id: info.ID.String(), Name: info.Name, Catchup: catchupMessage(peers.Coming), Watermark: watermarkMessage(s.State())}
 	var frontier []head
 	relaxed := 0
-	var alone onlyHere
+	alone := newOnlyHere(peers.All, a.now())
 	for _, t := range s.Topics() {
 		m.Topics++
+		m.Partitions += t.Partitions
 		if !synced(s, t) {
 			relaxed++
 		}
-		for n := range t.Partitions {
-			m.Partitions++
-			p, err := s.Partition(t.ID, n)
-			if errors.Is(err, store.ErrNotLeader) {
-				continue
-			}
-			if err != nil {
-				m.Failed = append(m.Failed, &pb.FailedPartition{Topic: t.Name, Partition: n, Reason: err.Error()})
-				continue
-			}
-			alone.add(p)
-			st := p.Status()
-			m.Bytes += st.Bytes
-			if st.Failed != "" {
-				m.Failed = append(m.Failed, &pb.FailedPartition{Topic: t.Name, Partition: n, Reason: st.Failed})
-			}
-			if st.Checkpoint.Size > 0 {
-				m.Blocks += int64(st.Checkpoint.Size)
-				frontier = append(frontier, head{p.ID().String(), st.Checkpoint.Size, st.Checkpoint.Root})
-			}
-		}
 	}
+	partitionsOf(s, func(t store.Topic, n int32, p *partition.Partition, err error) {
+		if err != nil {
+			m.Failed = append(m.Failed, &pb.FailedPartition{Topic: t.Name, Partition: n, Reason: err.Error()})
+			return
+		}
+		alone.add(p)
+		st := p.Status()
+		m.Bytes += st.Bytes
+		if st.Failed != "" {
+			m.Failed = append(m.Failed, &pb.FailedPartition{Topic: t.Name, Partition: n, Reason: st.Failed})
+		}
+		if st.Checkpoint.Size > 0 {
+			m.Blocks += int64(st.Checkpoint.Size)
+			frontier = append(frontier, head{p.ID().String(), st.Checkpoint.Size, st.Checkpoint.Root})
+		}
+	})
 	for _, t := range s.State().Tips() {
 		frontier = append(frontier, head{"authors/" + t.Log, t.Seq, t.ID})
 	}
 	m.FrontierRoot = frontierRoot(frontier)
-	m.Durability = durability(peers) + alone.sentence()
+	if err := alone.addMesh(ctx, a.cfg.Mesh, s, peers.All); err != nil {
+		return nil, err
+	}
+	m.Durability = "An acknowledged write is on this node's disk and survives power loss" + alone.sentence()
 	if relaxed > 0 {
 		m.Durability += fmt.Sprintf(" Not so for %d of %d topics, which acknowledge before the disk does (lattice.durability).", relaxed, m.Topics)
 	}
-	return m
+	return m, nil
 }
 
 // rootWait is how long a status waits for the root of a state.

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/invite"
 	"github.com/lattice-log/lattice/core/roster"
@@ -113,7 +111,7 @@ func joinHint(err error, t invite.Token) error {
 	return err
 }
 
-func (a peerService) Peers(_ context.Context, r *pb.PeerServicePeersRequest) (*pb.PeerServicePeersResponse, error) {
+func (a peerService) Peers(ctx context.Context, r *pb.PeerServicePeersRequest) (*pb.PeerServicePeersResponse, error) {
 	s, err := a.store(r.Store)
 	if err != nil {
 		return nil, err
@@ -122,19 +120,33 @@ func (a peerService) Peers(_ context.Context, r *pb.PeerServicePeersRequest) (*p
 	if a.cfg.Mesh != nil {
 		res.Addresses = a.cfg.Mesh.Addresses()
 	}
+	only := lattice.NodeID{}
+	if r.Node != "" {
+		if only, err = memberNamed(s, r.Node); err != nil {
+			return nil, err
+		}
+	}
+	if r.Logs < 0 || r.Logs > maxLogs {
+		return nil, lattice.E(lattice.Invalid, fmt.Errorf("%d logs: want 0 to %d", r.Logs, maxLogs))
+	}
 	roles := map[lattice.NodeID]roster.Role{}
 	for _, m := range s.Members() {
 		roles[m.Node] = m.Role
 	}
 	peers := a.peersOf(s)
 	res.Refused, res.Problem = peers.Refused, cmp.Or(s.State().Status().Dismissed, peers.Problem)
+	res.Catchup = catchupMessage(peers.Coming)
 	for _, p := range peers.All {
-		m := &pb.Peer{
-			Node: p.Node.String(), Role: roles[p.Node].String(), Reachable: p.Reachable, Since: stamp(p.Since), BytesIn: p.BytesIn, BytesOut: p.BytesOut,
-			Behind: p.Behind, Ahead: p.Ahead, Equal: p.Equal, Addresses: p.Addresses, Problem: p.Problem,
+		if r.Node != "" && p.Node != only {
+			continue
 		}
-		if p.RoundTrip > 0 {
-			m.RoundTrip = durationpb.New(p.RoundTrip)
+		m := &pb.Peer{
+			Node: p.Node.String(), Role: roles[p.Node].String(), Reachable: p.Reachable, Since: stamp(p.Since), RoundTrip: tripMessage(p.RoundTrip),
+			BytesIn: p.BytesIn, BytesOut: p.BytesOut, Behind: p.Behind, Ahead: p.Ahead, Equal: p.Equal, Addresses: p.Addresses, Problem: p.Problem,
+			Known: p.Known, AheadLogs: int32(p.AheadLogs), AheadSince: stamp(p.AheadSince), Dormant: p.Dormant,
+		}
+		if m.Logs, err = a.lagsOf(ctx, s, p, int(r.Logs)); err != nil {
+			return nil, err
 		}
 		res.Peers = append(res.Peers, m)
 	}
@@ -150,10 +162,13 @@ func (a *api) peersOf(s *store.Store) Peers {
 	}
 	all := slices.Clone(out.All)
 	for _, m := range s.Members() {
-		if m.Self || m.Role == roster.None || slices.ContainsFunc(all, func(p Peer) bool { return p.Node == m.Node }) {
-			continue
+		i := slices.IndexFunc(all, func(p Peer) bool { return p.Node == m.Node })
+		switch {
+		case i >= 0:
+			all[i].Dormant = m.Dormant
+		case !m.Self && m.Role != roster.None:
+			all = append(all, Peer{Node: m.Node, Dormant: m.Dormant, Problem: "where it can be reached is not known yet"})
 		}
-		all = append(all, Peer{Node: m.Node, Problem: "where it can be reached is not known yet"})
 	}
 	slices.SortFunc(all, func(x, y Peer) int { return bytes.Compare(x.Node[:], y.Node[:]) })
 	out.All = all

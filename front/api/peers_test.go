@@ -24,6 +24,29 @@ type fakeMesh struct {
 	err         error
 	makeDefault bool
 	peers       []api.Peer
+	coming      api.Coming
+	lags        []api.LogLag
+	called      lattice.NodeID
+}
+
+func (m *fakeMesh) Lags(_ context.Context, _ lattice.StoreID, _ lattice.NodeID, n int) ([]api.LogLag, bool, error) {
+	return m.lags[:min(n, len(m.lags))], false, nil
+}
+
+func (m *fakeMesh) Alone(context.Context, lattice.StoreID, []lattice.NodeID, int) ([]api.LogLag, bool, bool, error) {
+	return m.lags, false, len(m.lags) > 0, nil
+}
+
+func (m *fakeMesh) Connect(_ context.Context, n lattice.NodeID, _ []string, once bool) (lattice.NodeID, error) {
+	if once {
+		return n, m.err
+	}
+	return m.called, m.err
+}
+
+func (m *fakeMesh) Forget(n lattice.NodeID) ([]string, error) {
+	m.called = n
+	return []string{"/ip4/192.0.2.1/tcp/1"}, m.err
 }
 
 func (m *fakeMesh) Addresses() []string { return m.addresses }
@@ -34,7 +57,7 @@ func (m *fakeMesh) Join(_ context.Context, _ invite.Token, makeDefault bool) (ap
 }
 
 func (m *fakeMesh) Peers(lattice.StoreID) api.Peers {
-	return api.Peers{All: m.peers, Refused: map[string]int64{"stranger": 2}}
+	return api.Peers{All: m.peers, Refused: map[string]int64{"stranger": 2}, Coming: m.coming}
 }
 
 // TestPeers: what people do about members, from the client to the store.
@@ -81,7 +104,30 @@ func TestPeers(t *testing.T) {
 	if err != nil || len(peers.Peers) != 1 || peers.Peers[0].Node != bob.String() || peers.Peers[0].Reachable || peers.Peers[0].Problem == "" {
 		t.Fatalf("a member of whom the mesh knows nothing: %+v, %v", peers, err)
 	}
-	mesh.peers = []api.Peer{{Node: bob, Reachable: true, RoundTrip: time.Millisecond, Behind: 3}}
+	began := time.UnixMilli(1_700_000_000_000).UTC()
+	mesh.peers = []api.Peer{{Node: bob, Reachable: true, RoundTrip: time.Millisecond, Behind: 3, Known: true, Ahead: 5, AheadLogs: 2, AheadSince: began}}
+	mesh.coming = api.Coming{Entries: 3, BlocksPerSecond: 1.5, Fetching: &api.Fetching{Node: bob, Bytes: 100, Here: 40}}
+	mesh.lags = []api.LogLag{{Writer: bob, Incarnation: 4, Has: 1, Here: 5, Since: began}, {Partition: lattice.TopicPartition{Topic: lattice.TopicID{9}, Partition: 3}, Has: 1, Here: 2}}
+	peers, err = c.PeersWith(ctx, 10, bob.String()[:8])
+	if err != nil || len(peers.Peers) != 1 || len(peers.Peers[0].Logs) != 2 || peers.Catchup.Fetching == nil || peers.Catchup.Fetching.Here != 40 || peers.Catchup.Entries != 3 {
+		t.Fatalf("%+v, %v", peers, err)
+	}
+	if l := peers.Peers[0].Logs; l[0].Writer != bob.String() || l[0].Incarnation != 4 || l[0].Here != 5 || !l[0].Since.Equal(began) || l[1].Partition != 3 || l[1].Writer != "" || l[1].TopicID == "" {
+		t.Fatalf("%+v", l)
+	}
+	_, err = c.PeersWith(ctx, 0, "ffffffff")
+	wantKind(t, "the logs of nobody", err, lattice.NotFound)
+	_, err = c.PeersWith(ctx, 1<<20, "")
+	wantKind(t, "a million logs", err, lattice.Invalid)
+	mesh.called = bob
+	if n, err := c.ConnectPeer(ctx, "", []string{"/ip4/192.0.2.1/tcp/1"}, false); err != nil || n != bob.String() {
+		t.Fatalf("%s, %v", n, err)
+	}
+	_, err = c.ConnectPeer(ctx, "ffffffff", nil, true)
+	wantKind(t, "connect with nobody", err, lattice.NotFound)
+	if old, err := c.ForgetPeer(ctx, bob.String()); err != nil || len(old) != 1 {
+		t.Fatalf("%v, %v", old, err)
+	}
 	peers, err = c.Peers(ctx)
 	if p := peers.Peers; err != nil || len(p) != 1 || !p[0].Reachable || p[0].Role != "reader" || p[0].Behind != 3 || p[0].RoundTrip != time.Millisecond || peers.Refused["stranger"] != 2 {
 		t.Fatalf("%+v, %v", peers, err)
@@ -89,6 +135,15 @@ func TestPeers(t *testing.T) {
 	st, err := c.Status(ctx)
 	if err != nil || len(st.Stores[0].Peers) != 1 || !st.Stores[0].Peers[0].Reachable {
 		t.Fatalf("%+v, %v", st, err)
+	}
+	if p := st.Stores[0].Peers[0]; p.BehindBlocks != 5 || p.MissingBlocks != 3 || p.BehindLogs != 2 || !p.BehindSince.Equal(began) || p.RoundTripMs != 1 {
+		t.Fatalf("%+v", p)
+	}
+	if w := st.Stores[0].Watermark; w == nil || len(w.Members) != 2 || st.Stores[0].Catchup.Fetching == nil {
+		t.Fatalf("%+v", st.Stores[0])
+	}
+	if d := st.Stores[0].Durability; !strings.Contains(d, "1 of 2 replicas is ") || !strings.Contains(d, "4 entries of keys exist on this node only") {
+		t.Fatalf("%q", d)
 	}
 
 	for what, x := range map[string]struct {

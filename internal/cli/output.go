@@ -103,6 +103,8 @@ func Of[N ~int | ~int32 | ~int64 | ~uint64](n N, one string) string {
 	case n == 1:
 	case y && !strings.HasSuffix(stem, "e"): // key, keys
 		name = stem + "ies"
+	case strings.HasSuffix(one, "ch"), strings.HasSuffix(one, "s"):
+		name += "es"
 	default:
 		name += "s"
 	}

@@ -20,6 +20,7 @@ func (r *Replica) learnAll(p *peer, items []Item) error {
 
 // learn hears how far a peer is with one partition.
 func (r *Replica) learn(p *peer, i Item) error {
+	r.lags.Has(p.id, i.Partition, i.Size, r.now)
 	if t := r.parts[i.Partition]; t != nil {
 		switch {
 		case t.leader == r.c.Node || r.barred(p, t.id):
@@ -198,7 +199,9 @@ func (r *Replica) Received(id uint64, at Where, err error, nowMs int64) Effects 
 	if t.gone || s.cuts != t.cuts {
 		return r.done()
 	}
+	before := t.here.Size
 	r.comes(t, at, s.peer)
+	r.taken += t.here.Size - before
 	if err == nil && t.here.Size < s.end {
 		err = lattice.E(lattice.Internal, fmt.Errorf("the log is at leaf %d after a span up to %d", t.here.Size, s.end))
 	}

@@ -239,6 +239,9 @@ func (r *Replica) step(p *peer, ready Ready) error {
 		p.credit += int(m.Bytes)
 	case Frontier:
 		p.theirs = m.Root
+		if m.Root == r.index.Root() {
+			r.lags.Equal(p.id, r.now)
+		}
 		if m.Root != r.index.Root() && r.first(p) && r.now-p.compared >= r.c.CompareMs/2 {
 			r.compare(p)
 		}
@@ -263,6 +266,7 @@ func (r *Replica) hello(p *peer, h Hello) error {
 	p.version = min(h.Max, VersionAcks)
 	r.greetAcks(p)
 	p.greeted, p.settled, p.session, p.theirs, p.credit = true, true, h.Session, h.Root, int(min(h.Window, 1<<30))
+	r.sees(p, h.Root)
 	if h.Root != r.index.Root() && r.first(p) {
 		r.compare(p)
 	}
@@ -301,6 +305,7 @@ func (r *Replica) ranges(p *peer, m Ranges) error {
 			}
 		}
 		o, n := r.index.answer(from, x)
+		r.lacking(p, from, x)
 		offers, next, from = append(offers, o...), append(next, n...), x.To
 	}
 	for _, x := range m.Ranges {

@@ -7,6 +7,7 @@ import (
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/span"
+	"github.com/lattice-log/lattice/mesh/lag"
 	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
@@ -183,6 +184,8 @@ type Replica struct {
 	swept    int64 // when stalled partitions were looked for
 	lastID   uint64
 	counts   map[Reason]uint64
+	lags     *lag.Table[lattice.TopicPartition] // what peers lack: for people
+	taken    uint64                             // batches of peers that became durable: for people
 	eff      Effects
 }
 
@@ -199,6 +202,10 @@ func New(c Config, have []Have, nowMs int64) *Replica {
 		c: c, now: nowMs, parts: make(map[lattice.TopicPartition]*part, len(have)), todo: map[lattice.TopicPartition]bool{}, bars: map[bar]int64{},
 		barCount: map[lattice.NodeID]int{}, banned: map[lattice.NodeID]int64{}, stores: map[uint64]storing{}, reads: map[uint64]reading{}, counts: map[Reason]uint64{},
 	}
+	r.lags = lag.New(func(id lattice.TopicPartition) uint64 {
+		i, _ := r.index.get(id)
+		return i.Size
+	})
 	for _, h := range slices.SortedFunc(slices.Values(have), func(a, b Have) int { return comparePartitions(a.Partition, b.Partition) }) {
 		r.changed(h)
 	}
@@ -264,6 +271,7 @@ func (r *Replica) Gone(id lattice.TopicPartition, nowMs int64) Effects {
 	}
 	delete(r.parts, id)
 	r.index.set(Item{Partition: id})
+	r.lags.Gone(id)
 	for _, p := range r.peers {
 		if x := p.serving[id]; x != nil {
 			r.end(p, x, 0, reconcile.NotShown)
@@ -284,7 +292,14 @@ func (r *Replica) comes(t *part, at Where, from *peer) {
 	}
 	t.here = at
 	t.next = max(t.next, at.Size)
+	was, _ := r.index.get(t.id)
 	grown := r.index.set(Item{t.id, at.Proven, at.Root})
+	if source := (lattice.NodeID{}); grown {
+		if from != nil {
+			source = from.id
+		}
+		r.lags.Grown(t.id, was.Size, source, r.now)
+	}
 	for _, p := range r.peers {
 		if i, ok := p.has[t.id]; ok && i.Size <= at.Size {
 			delete(p.has, t.id)

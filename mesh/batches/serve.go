@@ -48,6 +48,7 @@ func (r *Replica) followed(p *peer, m Follows) error {
 			// without batches is a fault: such a peer hears of it with the next batch.
 			x := &serving{part: t, ask: f.Ask, after: f.From, bare: p.version >= VersionAcks && f.From > 0 && f.From == t.here.Proven}
 			p.serving[f.Partition] = x
+			r.lags.Has(p.id, f.Partition, f.From, r.now)
 			p.tellAcks(t)
 			r.ready(p, x)
 		}
@@ -170,6 +171,7 @@ func (r *Replica) Loaded(got Loaded, nowMs int64) Effects {
 		r.end(p, s, 0, reconcile.Oversize)
 	default:
 		s.after += uint64(len(got.Span.Batches))
+		r.lags.Has(p.id, s.part.id, s.after, r.now)
 		if p.credit > 0 && len(p.loaded) == 0 {
 			r.transmit(p, m)
 		} else {

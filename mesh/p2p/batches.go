@@ -71,6 +71,7 @@ type courier struct {
 	loaded  chan batches.Loaded
 	acked   chan ackTaken
 	drained chan struct{} // one place: some of a session's queue has gone
+	queries chan query
 	current shown
 	lags    lags
 
@@ -80,6 +81,7 @@ type courier struct {
 	keeping  *spanLanes
 	loading  *loading[batches.Read]
 	acking   *loading[batches.Heard] // nil: the store acknowledges nothing
+	came     progress
 	told     map[told]time.Time
 }
 
@@ -101,7 +103,7 @@ type lags struct {
 func newCourier(c *carrier, s Partitions) *courier {
 	return &courier{
 		carrier: c, mesh: c.mesh, store: s, log: c.log.With("about", "batches"), mail: newMail[partLetters](), station: newStation[batches.Ready](),
-		kept: make(chan keptSpans), loaded: make(chan batches.Loaded), acked: make(chan ackTaken), drained: make(chan struct{}, 1),
+		kept: make(chan keptSpans), loaded: make(chan batches.Loaded), acked: make(chan ackTaken), drained: make(chan struct{}, 1), queries: make(chan query),
 	}
 }
 
@@ -181,6 +183,8 @@ func (c *courier) loop(ctx context.Context) {
 			c.acking.done()
 		case <-c.drained:
 			c.wait()
+		case q := <-c.queries:
+			q()
 		case <-c.mail.wake:
 			c.open(c.mail.take())
 		case <-tick.C:
@@ -326,7 +330,9 @@ func (c *courier) show() {
 			})
 		}
 	}
-	c.current.show(StoreStatus{Refused: c.replica.Refusals()}, all)
+	about := StoreStatus{Refused: c.replica.Refusals()}
+	about.Coming.Logs, about.Coming.Blocks, c.came.taken = c.replica.Lacking()
+	c.current.show(about, all, &c.came, c.carrier.store.Members(), c.replica.Lacks)
 	c.lags.mu.Lock()
 	defer c.lags.mu.Unlock()
 	c.lags.all = c.replica.Lags(maxLags)
@@ -337,7 +343,7 @@ func (c *courier) status() *BatchStatus {
 	s := c.current.get(c.carrier.id)
 	c.lags.mu.Lock()
 	defer c.lags.mu.Unlock()
-	return &BatchStatus{Peers: s.Peers, Refused: s.Refused, Failed: s.Failed, Behind: c.lags.all}
+	return &BatchStatus{Peers: s.Peers, Refused: s.Refused, Failed: s.Failed, Behind: c.lags.all, Coming: s.Coming}
 }
 
 // aboutBatches makes a message of mesh/batches ready to go.

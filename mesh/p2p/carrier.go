@@ -27,6 +27,7 @@ type carrier struct {
 
 	kept    chan keptBatch
 	loaded  chan reconcile.Loaded
+	queries chan query
 	current shown    // what Status shows
 	batches *courier // carries its partitions; nil: it has none
 
@@ -37,6 +38,7 @@ type carrier struct {
 	loading  *loading[reconcile.Read]
 	fetching bool
 	fetched  chan error
+	came     progress
 	wanted   reconcile.SnapshotOffer // that a log needs to go on
 	replaced bool                    // the inventory is to be read again
 	told     map[told]time.Time      // refusals that were logged
@@ -57,7 +59,7 @@ const (
 func newCarrier(m *Mesh, s Store) *carrier {
 	c := &carrier{
 		mesh: m, store: s, id: s.ID(), log: m.c.Logger.With("store", s.ID().Short()), mail: newMail[letters](), station: newStation[reconcile.Ready](),
-		kept: make(chan keptBatch), loaded: make(chan reconcile.Loaded), fetched: make(chan error, 1),
+		kept: make(chan keptBatch), loaded: make(chan reconcile.Loaded), fetched: make(chan error, 1), queries: make(chan query),
 	}
 	if p, ok := s.(Partitions); ok {
 		c.batches = newCourier(c, p)
@@ -170,6 +172,8 @@ func (c *carrier) loop(ctx context.Context, work *sync.WaitGroup) error {
 		case x := <-c.loaded:
 			c.do(c.replica.Loaded(x, c.mesh.now()))
 			c.loading.done()
+		case q := <-c.queries:
+			q()
 		case <-c.mail.wake:
 			if err := c.open(c.mail.take()); err != nil {
 				return err

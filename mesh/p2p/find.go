@@ -347,6 +347,9 @@ func (m *Mesh) check(ctx context.Context, x *contact) {
 		x.trip, x.mute = trip, 0
 	case errors.As(err, &says), errors.Is(err, network.ErrReset): // it lives, and does not care for pings, or for ours
 		x.mute = 0
+		if x.trip == 0 { // it may not know yet that this node is a member
+			x.checked = time.Now().Add(m.c.Limits.Check/5 - m.c.Limits.Check)
+		}
 	default:
 		x.mute++
 		x.checked = time.Now().Add(m.c.Limits.RedialMin - m.c.Limits.Check) // again soon

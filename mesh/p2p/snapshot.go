@@ -162,6 +162,7 @@ func (c *carrier) fetch(ctx context.Context, work *sync.WaitGroup) {
 	c.fetching, c.wanted = true, reconcile.SnapshotOffer{}
 	work.Go(func() {
 		var err error
+		defer c.current.fetch(nil)
 		for try := range snapshotTries {
 			if err = c.mesh.fetchSnapshot(ctx, c, o); err == nil || ctx.Err() != nil || !again(err) {
 				break
@@ -217,6 +218,9 @@ func (m *Mesh) receive(ctx context.Context, c *carrier, o reconcile.SnapshotOffe
 	}
 	defer done()
 	at := uint64(file.Size())
+	f := Fetching{Peer: o.Peer, Bytes: o.Snapshot.Bytes, Here: at, Since: time.Now()}
+	var speed rate
+	c.current.fetch(&f)
 	if err := write(s, snapshotRequest{c.id, o.Snapshot, at}.encode(), &m.c.Limits); err != nil {
 		return err
 	}
@@ -247,6 +251,12 @@ func (m *Mesh) receive(ctx context.Context, c *carrier, o reconcile.SnapshotOffe
 			return fmt.Errorf("keep it: %w", err)
 		}
 		left -= n
+		if now := time.Now(); now.Sub(speed.at) >= showTime || left == 0 {
+			f.Here = o.Snapshot.Bytes - left
+			speed.see(now, f.Here)
+			f.PerSecond = speed.per
+			c.current.fetch(&f)
+		}
 	}
 	return nil
 }

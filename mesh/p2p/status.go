@@ -12,6 +12,7 @@ import (
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/mesh/batches"
 	"github.com/lattice-log/lattice/mesh/forward"
+	"github.com/lattice-log/lattice/mesh/lag"
 	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
@@ -31,6 +32,9 @@ type StoreStatus struct {
 	Peers   []PeerStatus   // members, and those that have a session, ascending by node
 	Refused map[reconcile.Reason]uint64
 	Failed  string // why the store takes no part now; empty: it does
+	Coming  Coming
+	// Fetching is the snapshot that is being fetched; nil: none.
+	Fetching *Fetching
 
 	// Batches is about the records of its topics; nil: they do not travel.
 	Batches *BatchStatus
@@ -44,6 +48,21 @@ type BatchStatus struct {
 	Behind  []batches.Lag // partitions of which others have more, the furthest behind first; 64 at most
 	Refused map[reconcile.Reason]uint64
 	Failed  string // why they do not travel now; empty: they do
+	Coming  Coming
+}
+
+// Coming is what is on its way here.
+type Coming struct {
+	Logs      int     // of which others have more than this node
+	Blocks    uint64  // entries, or batches, that this node lacks of them
+	PerSecond float64 // that came, over the last seconds
+	Bytes     float64 // a second, of messages
+}
+
+// progress is how fast things come.
+type progress struct {
+	taken         uint64 // blocks that came, in all
+	blocks, bytes rate
 }
 
 // PeerStatus is about one node and one store.
@@ -60,6 +79,7 @@ type PeerStatus struct {
 	Logs    int    // that it has more of
 	Behind  uint64 // entries that it has and this node lacks
 	Ahead   uint64 // entries that it wants and was not sent yet
+	Lacks   Lacking
 	In, Out uint64 // bytes of messages since this node began
 	Slow    uint64 // sessions that ended because it took its messages too slowly
 }
@@ -146,6 +166,8 @@ type shown struct {
 	open   map[lattice.NodeID]bool
 	sums   map[lattice.NodeID]*sums
 	counts map[reconcile.Reason]uint64 // what was refused outside of sessions
+
+	fetching *Fetching
 }
 
 // sums are of sessions that have ended.
@@ -179,12 +201,52 @@ func (c *carrier) show() {
 			})
 		}
 	}
-	c.current.show(StoreStatus{Root: c.replica.Root(), Refused: c.replica.Refusals()}, all)
+	about := StoreStatus{Root: c.replica.Root(), Refused: c.replica.Refusals()}
+	about.Coming.Logs, about.Coming.Blocks, c.came.taken = c.replica.Lacking()
+	c.current.show(about, all, &c.came, c.store.Members(), c.replica.Lacks)
+}
+
+// lack says of each peer what it lacks, of members with which no session is or was open too. mu is held.
+func (x *shown) lack(members []lattice.NodeID, of func(lattice.NodeID) lag.Sum) {
+	at := make(map[lattice.NodeID]int, len(x.status.Peers))
+	for i, p := range x.status.Peers {
+		at[p.Node] = i
+		x.status.Peers[i].Lacks = lackingOf(of(p.Node))
+	}
+	for _, n := range members {
+		if _, ok := at[n]; !ok {
+			if l := lackingOf(of(n)); l.Known {
+				x.status.Peers = append(x.status.Peers, PeerStatus{Node: n, Lacks: l})
+			}
+		}
+	}
+}
+
+// fetch says how far the snapshot is that is being fetched; nil: none is.
+func (x *shown) fetch(f *Fetching) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.fetching = nil; f != nil {
+		now := *f
+		x.fetching = &now
+	}
+}
+
+// come says how fast what this node lacks came on since the last time. mu is held.
+func (x *shown) come(p *progress) {
+	bytes := uint64(0)
+	for _, s := range x.status.Peers {
+		bytes += s.In
+	}
+	now := time.Now()
+	p.blocks.see(now, p.taken)
+	p.bytes.see(now, bytes)
+	x.status.Coming.PerSecond, x.status.Coming.Bytes = p.blocks.per, p.bytes.per
 }
 
 // show takes the status of a store, and of the peers with which a session is open, to
-// whose bytes those of earlier sessions are added.
-func (x *shown) show(s StoreStatus, all []PeerStatus) {
+// whose bytes those of earlier sessions are added; how much came here; and what members lack.
+func (x *shown) show(s StoreStatus, all []PeerStatus, came *progress, members []lattice.NodeID, lacks func(lattice.NodeID) lag.Sum) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.status = s
@@ -200,6 +262,8 @@ func (x *shown) show(s StoreStatus, all []PeerStatus) {
 			x.status.Peers = append(x.status.Peers, PeerStatus{Node: n, In: s.in, Out: s.out, Slow: s.slow, Failed: s.why})
 		}
 	}
+	x.lack(members, lacks)
+	x.come(came)
 }
 
 func (x *shown) get(id lattice.StoreID) StoreStatus {
@@ -213,6 +277,7 @@ func (x *shown) get(id lattice.StoreID) StoreStatus {
 	for why, n := range x.counts {
 		s.Refused[why] += n
 	}
+	s.Fetching = x.fetching
 	s.Store, s.Peers = id, slices.SortedFunc(slices.Values(s.Peers), byNode)
 	return s
 }

@@ -65,6 +65,7 @@ func (r *Replica) ranges(p *peer, m Ranges) error {
 			}
 		}
 		out = append(out, r.front.answer(from, x)...)
+		r.lacking(p, from, x)
 		from = x.To
 	}
 	for _, x := range m.Ranges {
@@ -101,6 +102,7 @@ func (r *Replica) learn(p *peer, i Item) error {
 			p.wants.Partitions = append(p.wants.Partitions, i.Key.partition())
 		}
 	case keyLog:
+		r.lags.Has(p.id, i.Key, i.N, r.now)
 		return r.learnLog(p, i)
 	}
 	return nil

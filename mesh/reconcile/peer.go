@@ -216,6 +216,7 @@ func (r *Replica) hello(p *peer, h Hello) error {
 		return fault(WrongNode, "it says that it is %s", h.Node.Short())
 	}
 	p.greeted, p.settled, p.session, p.theirs, p.credit = true, true, h.Session, h.Root, int(min(h.Window, 1<<30))
+	r.sees(p, h.Root)
 	if h.Root != r.front.Root() && slices.Compare(r.c.Node[:], p.id[:]) < 0 {
 		r.compare(p)
 	}
@@ -227,6 +228,7 @@ func (r *Replica) hello(p *peer, h Hello) error {
 func (r *Replica) frontier(p *peer, m Frontier) {
 	p.theirs = m.Root
 	if m.Root == r.front.Root() {
+		r.lags.Equal(p.id, r.now)
 		p.settled = true
 		return
 	}

@@ -197,6 +197,7 @@ func (r *Replica) storedEntries(s storing, kept int, err error) {
 	}
 	if kept = min(kept, len(s.all)); kept > 0 {
 		l.durable = behind(l.durable, s.all[:kept])
+		r.taken += uint64(kept)
 		r.grown(l, s.peer)
 	}
 	if err == nil {
@@ -232,9 +233,15 @@ func (r *Replica) storedEntries(s storing, kept int, err error) {
 func (r *Replica) grown(l *log, from *peer) {
 	l.moved = r.now
 	r.cuts = append(r.cuts, l)
+	was, _ := r.front.get(l.key)
 	if !r.front.set(r.item(l)) {
 		return
 	}
+	source := lattice.NodeID{}
+	if from != nil {
+		source = from.id
+	}
+	r.lags.Grown(l.key, was.N, source, r.now)
 	tip, end := l.durable.Tip.Seq, r.end(l.writer)
 	for _, p := range r.peers {
 		if i, ok := p.has[l.key]; ok && min(i.N, end) <= tip {

@@ -10,6 +10,7 @@ import (
 	"github.com/lattice-log/lattice/core/grant"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
+	"github.com/lattice-log/lattice/mesh/lag"
 )
 
 // Config is what a Replica works with. Numbers that are 0 get their defaults.
@@ -204,6 +205,8 @@ type Replica struct {
 	reads    map[uint64]reading
 	lastID   uint64
 	counts   map[Reason]uint64
+	lags     *lag.Table[Key] // what peers lack: for people
+	taken    uint64          // entries of peers that became durable: for people
 	eff      Effects
 }
 
@@ -221,6 +224,10 @@ func New(c Config, have Inventory, nowMs int64) (*Replica, error) {
 		c: c, now: nowMs, bars: map[bar]int64{}, barCount: map[lattice.NodeID]int{}, denied: map[lattice.AuthorID]bool{}, banned: map[lattice.NodeID]int64{},
 		stores: map[uint64]storing{}, reads: map[uint64]reading{}, counts: map[Reason]uint64{},
 	}
+	r.lags = lag.New(func(k Key) uint64 {
+		i, _ := r.front.get(k)
+		return i.N
+	})
 	if c.Admit == nil {
 		return nil, lattice.E(lattice.Internal, errors.New("reconcile: nobody says whom to admit"))
 	}
@@ -326,6 +333,9 @@ func (r *Replica) Rebase(have Inventory, nowMs int64) (Effects, error) {
 				r.stop(p, x)
 				r.send(p, Pruned{x.log.writer, x.log.first, r.snapshot})
 			}
+		}
+		if p.greeted {
+			r.lags.Met(p.id, r.now)
 		}
 		if p.greeted && !p.asking() {
 			r.compare(p)

@@ -56,6 +56,7 @@ func (r *Replica) want(p *peer, m Want) error {
 				x.upto = 1<<64 - 1
 			}
 			p.serving[k] = x
+			r.lags.Has(p.id, k, s.After, r.now)
 			r.ready(p, x)
 		}
 	}
@@ -231,6 +232,7 @@ func (r *Replica) loadedFor(x reading, got Loaded) {
 	}
 	m := Blocks{Log: s.log.writer, Ask: s.ask, After: s.after, Entries: got.Entries, Note: got.Note, Left: got.Left, Proof: got.Proof}
 	s.after += uint64(len(got.Entries))
+	r.lags.Has(p.id, s.log.key, s.after, r.now)
 	if p.credit > 0 && len(p.ready) == 0 {
 		r.transmit(p, m)
 	} else {

@@ -9,6 +9,7 @@ package latticev1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -257,7 +258,7 @@ type StoreStatus struct {
 	Stranded int64 `protobuf:"varint,9,opt,name=stranded,proto3" json:"stranded,omitempty"`
 	// Writers that were seen to sign two histories.
 	Equivocations int64 `protobuf:"varint,10,opt,name=equivocations,proto3" json:"equivocations,omitempty"`
-	// One sentence for people: what an acknowledged write survives.
+	// For people: what an acknowledged write survives, and what exists on this node only.
 	Durability string `protobuf:"bytes,11,opt,name=durability,proto3" json:"durability,omitempty"`
 	Topics     int32  `protobuf:"varint,12,opt,name=topics,proto3" json:"topics,omitempty"`
 	Partitions int32  `protobuf:"varint,13,opt,name=partitions,proto3" json:"partitions,omitempty"`
@@ -273,7 +274,11 @@ type StoreStatus struct {
 	StateFailed []string `protobuf:"bytes,19,rep,name=state_failed,json=stateFailed,proto3" json:"state_failed,omitempty"`
 	// Entries that are kept and have no effect, since the node started: of writers
 	// without the right to them, beyond a cut or a fork.
-	Void          int64 `protobuf:"varint,24,opt,name=void,proto3" json:"void,omitempty"`
+	Void int64 `protobuf:"varint,24,opt,name=void,proto3" json:"void,omitempty"`
+	// Up to where active members have the entries, which pruning waits for; not set: there is one.
+	Watermark *Watermark `protobuf:"bytes,20,opt,name=watermark,proto3" json:"watermark,omitempty"`
+	// What is on its way here.
+	Catchup       *Catchup `protobuf:"bytes,21,opt,name=catchup,proto3" json:"catchup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -448,11 +453,43 @@ func (x *StoreStatus) GetVoid() int64 {
 	return 0
 }
 
+func (x *StoreStatus) GetWatermark() *Watermark {
+	if x != nil {
+		return x.Watermark
+	}
+	return nil
+}
+
+func (x *StoreStatus) GetCatchup() *Catchup {
+	if x != nil {
+		return x.Catchup
+	}
+	return nil
+}
+
+// PeerStatus is another node of a store, in short.
 type PeerStatus struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Reachable     bool                   `protobuf:"varint,2,opt,name=reachable,proto3" json:"reachable,omitempty"`
-	BehindBlocks  int64                  `protobuf:"varint,3,opt,name=behind_blocks,json=behindBlocks,proto3" json:"behind_blocks,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Node      string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Reachable bool                   `protobuf:"varint,2,opt,name=reachable,proto3" json:"reachable,omitempty"`
+	// Entries and batches that it lacks of what is here, as far as is known.
+	BehindBlocks int64 `protobuf:"varint,3,opt,name=behind_blocks,json=behindBlocks,proto3" json:"behind_blocks,omitempty"`
+	// It was compared with since this node started: behind_blocks is known.
+	Known bool `protobuf:"varint,4,opt,name=known,proto3" json:"known,omitempty"`
+	// Since when it is reachable, or is not; not set: that is not known.
+	Since *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
+	// Not set: not measured.
+	RoundTrip *durationpb.Duration `protobuf:"bytes,6,opt,name=round_trip,json=roundTrip,proto3" json:"round_trip,omitempty"`
+	// Of messages about the store, since the node started.
+	BytesIn  int64 `protobuf:"varint,7,opt,name=bytes_in,json=bytesIn,proto3" json:"bytes_in,omitempty"`
+	BytesOut int64 `protobuf:"varint,8,opt,name=bytes_out,json=bytesOut,proto3" json:"bytes_out,omitempty"`
+	// Logs of which it lacks something, and since when; not set: it lacks nothing.
+	BehindLogs  int32                  `protobuf:"varint,9,opt,name=behind_logs,json=behindLogs,proto3" json:"behind_logs,omitempty"`
+	BehindSince *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=behind_since,json=behindSince,proto3" json:"behind_since,omitempty"`
+	// Entries and batches that it has and this node lacks.
+	MissingBlocks int64 `protobuf:"varint,11,opt,name=missing_blocks,json=missingBlocks,proto3" json:"missing_blocks,omitempty"`
+	// Others do not wait for it.
+	Dormant       bool `protobuf:"varint,12,opt,name=dormant,proto3" json:"dormant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -506,6 +543,69 @@ func (x *PeerStatus) GetBehindBlocks() int64 {
 		return x.BehindBlocks
 	}
 	return 0
+}
+
+func (x *PeerStatus) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *PeerStatus) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *PeerStatus) GetRoundTrip() *durationpb.Duration {
+	if x != nil {
+		return x.RoundTrip
+	}
+	return nil
+}
+
+func (x *PeerStatus) GetBytesIn() int64 {
+	if x != nil {
+		return x.BytesIn
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetBytesOut() int64 {
+	if x != nil {
+		return x.BytesOut
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetBehindLogs() int32 {
+	if x != nil {
+		return x.BehindLogs
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetBehindSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.BehindSince
+	}
+	return nil
+}
+
+func (x *PeerStatus) GetMissingBlocks() int64 {
+	if x != nil {
+		return x.MissingBlocks
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetDormant() bool {
+	if x != nil {
+		return x.Dormant
+	}
+	return false
 }
 
 type FailedPartition struct {
@@ -846,7 +946,7 @@ var File_lattice_v1_node_proto protoreflect.FileDescriptor
 const file_lattice_v1_node_proto_rawDesc = "" +
 	"\n" +
 	"\x15lattice/v1/node.proto\x12\n" +
-	"lattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x1a\n" +
+	"lattice.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lattice/v1/peer.proto\x1a\x16lattice/v1/store.proto\"\x1a\n" +
 	"\x18NodeServiceStatusRequest\"\x95\x02\n" +
 	"\x19NodeServiceStatusResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
@@ -861,7 +961,7 @@ const file_lattice_v1_node_proto_rawDesc = "" +
 	"\x05redis\x18\x02 \x01(\tR\x05redis\x12\x12\n" +
 	"\x04http\x18\x03 \x01(\tR\x04http\x12\x10\n" +
 	"\x03p2p\x18\x04 \x03(\tR\x03p2p\x12\x16\n" +
-	"\x06socket\x18\x05 \x01(\tR\x06socket\"\xd3\x04\n" +
+	"\x06socket\x18\x05 \x01(\tR\x06socket\"\xb7\x05\n" +
 	"\vStoreStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -888,12 +988,26 @@ const file_lattice_v1_node_proto_rawDesc = "" +
 	"\awriters\x18\x11 \x01(\x03R\awriters\x12\x18\n" +
 	"\aentries\x18\x12 \x01(\x03R\aentries\x12!\n" +
 	"\fstate_failed\x18\x13 \x03(\tR\vstateFailed\x12\x12\n" +
-	"\x04void\x18\x18 \x01(\x03R\x04void\"c\n" +
+	"\x04void\x18\x18 \x01(\x03R\x04void\x123\n" +
+	"\twatermark\x18\x14 \x01(\v2\x15.lattice.v1.WatermarkR\twatermark\x12-\n" +
+	"\acatchup\x18\x15 \x01(\v2\x13.lattice.v1.CatchupR\acatchup\"\xbe\x03\n" +
 	"\n" +
 	"PeerStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1c\n" +
 	"\treachable\x18\x02 \x01(\bR\treachable\x12#\n" +
-	"\rbehind_blocks\x18\x03 \x01(\x03R\fbehindBlocks\"]\n" +
+	"\rbehind_blocks\x18\x03 \x01(\x03R\fbehindBlocks\x12\x14\n" +
+	"\x05known\x18\x04 \x01(\bR\x05known\x120\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x128\n" +
+	"\n" +
+	"round_trip\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\troundTrip\x12\x19\n" +
+	"\bbytes_in\x18\a \x01(\x03R\abytesIn\x12\x1b\n" +
+	"\tbytes_out\x18\b \x01(\x03R\bbytesOut\x12\x1f\n" +
+	"\vbehind_logs\x18\t \x01(\x05R\n" +
+	"behindLogs\x12=\n" +
+	"\fbehind_since\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\vbehindSince\x12%\n" +
+	"\x0emissing_blocks\x18\v \x01(\x03R\rmissingBlocks\x12\x18\n" +
+	"\adormant\x18\f \x01(\bR\adormant\"]\n" +
 	"\x0fFailedPartition\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x16\n" +
@@ -945,6 +1059,9 @@ var file_lattice_v1_node_proto_goTypes = []any{
 	(*NodeServiceConfigResponse)(nil),  // 9: lattice.v1.NodeServiceConfigResponse
 	(*NodeConfigEntry)(nil),            // 10: lattice.v1.NodeConfigEntry
 	(*timestamppb.Timestamp)(nil),      // 11: google.protobuf.Timestamp
+	(*Watermark)(nil),                  // 12: lattice.v1.Watermark
+	(*Catchup)(nil),                    // 13: lattice.v1.Catchup
+	(*durationpb.Duration)(nil),        // 14: google.protobuf.Duration
 }
 var file_lattice_v1_node_proto_depIdxs = []int32{
 	11, // 0: lattice.v1.NodeServiceStatusResponse.started:type_name -> google.protobuf.Timestamp
@@ -952,18 +1069,23 @@ var file_lattice_v1_node_proto_depIdxs = []int32{
 	3,  // 2: lattice.v1.NodeServiceStatusResponse.stores:type_name -> lattice.v1.StoreStatus
 	4,  // 3: lattice.v1.StoreStatus.peers:type_name -> lattice.v1.PeerStatus
 	5,  // 4: lattice.v1.StoreStatus.failed:type_name -> lattice.v1.FailedPartition
-	10, // 5: lattice.v1.NodeServiceConfigResponse.entries:type_name -> lattice.v1.NodeConfigEntry
-	0,  // 6: lattice.v1.NodeService.Status:input_type -> lattice.v1.NodeServiceStatusRequest
-	6,  // 7: lattice.v1.NodeService.Version:input_type -> lattice.v1.NodeServiceVersionRequest
-	8,  // 8: lattice.v1.NodeService.Config:input_type -> lattice.v1.NodeServiceConfigRequest
-	1,  // 9: lattice.v1.NodeService.Status:output_type -> lattice.v1.NodeServiceStatusResponse
-	7,  // 10: lattice.v1.NodeService.Version:output_type -> lattice.v1.NodeServiceVersionResponse
-	9,  // 11: lattice.v1.NodeService.Config:output_type -> lattice.v1.NodeServiceConfigResponse
-	9,  // [9:12] is the sub-list for method output_type
-	6,  // [6:9] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	12, // 5: lattice.v1.StoreStatus.watermark:type_name -> lattice.v1.Watermark
+	13, // 6: lattice.v1.StoreStatus.catchup:type_name -> lattice.v1.Catchup
+	11, // 7: lattice.v1.PeerStatus.since:type_name -> google.protobuf.Timestamp
+	14, // 8: lattice.v1.PeerStatus.round_trip:type_name -> google.protobuf.Duration
+	11, // 9: lattice.v1.PeerStatus.behind_since:type_name -> google.protobuf.Timestamp
+	10, // 10: lattice.v1.NodeServiceConfigResponse.entries:type_name -> lattice.v1.NodeConfigEntry
+	0,  // 11: lattice.v1.NodeService.Status:input_type -> lattice.v1.NodeServiceStatusRequest
+	6,  // 12: lattice.v1.NodeService.Version:input_type -> lattice.v1.NodeServiceVersionRequest
+	8,  // 13: lattice.v1.NodeService.Config:input_type -> lattice.v1.NodeServiceConfigRequest
+	1,  // 14: lattice.v1.NodeService.Status:output_type -> lattice.v1.NodeServiceStatusResponse
+	7,  // 15: lattice.v1.NodeService.Version:output_type -> lattice.v1.NodeServiceVersionResponse
+	9,  // 16: lattice.v1.NodeService.Config:output_type -> lattice.v1.NodeServiceConfigResponse
+	14, // [14:17] is the sub-list for method output_type
+	11, // [11:14] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_lattice_v1_node_proto_init() }
@@ -971,6 +1093,8 @@ func file_lattice_v1_node_proto_init() {
 	if File_lattice_v1_node_proto != nil {
 		return
 	}
+	file_lattice_v1_peer_proto_init()
+	file_lattice_v1_store_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -380,7 +380,12 @@ func (x *PeerServiceJoinResponse) GetPrevious() *Store {
 type PeerServicePeersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: the default store.
-	Store         string `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	Store string `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	// Of how many writers' logs, and of how many partitions, each peer's lag is to be listed, the worst
+	// first; at most 65,536.
+	Logs int32 `protobuf:"varint,2,opt,name=logs,proto3" json:"logs,omitempty"`
+	// Only this peer, by its id in hex or how that begins; empty: all.
+	Node          string `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -422,6 +427,20 @@ func (x *PeerServicePeersRequest) GetStore() string {
 	return ""
 }
 
+func (x *PeerServicePeersRequest) GetLogs() int32 {
+	if x != nil {
+		return x.Logs
+	}
+	return 0
+}
+
+func (x *PeerServicePeersRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
 type PeerServicePeersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Store *Store                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
@@ -432,7 +451,9 @@ type PeerServicePeersResponse struct {
 	// What others sent and was refused, by reason, since the node started.
 	Refused map[string]int64 `protobuf:"bytes,4,rep,name=refused,proto3" json:"refused,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// Why the store takes no part in the mesh now; empty: it does.
-	Problem       string `protobuf:"bytes,5,opt,name=problem,proto3" json:"problem,omitempty"`
+	Problem string `protobuf:"bytes,5,opt,name=problem,proto3" json:"problem,omitempty"`
+	// What is on its way here.
+	Catchup       *Catchup `protobuf:"bytes,6,opt,name=catchup,proto3" json:"catchup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -502,6 +523,172 @@ func (x *PeerServicePeersResponse) GetProblem() string {
 	return ""
 }
 
+func (x *PeerServicePeersResponse) GetCatchup() *Catchup {
+	if x != nil {
+		return x.Catchup
+	}
+	return nil
+}
+
+// Catchup is what this node lacks of a store, as far as is known, and how fast it comes.
+type Catchup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Entries of writers' logs, and batches of partitions.
+	Entries int64 `protobuf:"varint,1,opt,name=entries,proto3" json:"entries,omitempty"`
+	Batches int64 `protobuf:"varint,2,opt,name=batches,proto3" json:"batches,omitempty"`
+	// Blocks, and bytes of messages about them, that came a second, over the last seconds.
+	BlocksPerSecond float64 `protobuf:"fixed64,3,opt,name=blocks_per_second,json=blocksPerSecond,proto3" json:"blocks_per_second,omitempty"`
+	BytesPerSecond  float64 `protobuf:"fixed64,4,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"`
+	// The snapshot that is being fetched; not set: none.
+	Fetching      *Fetching `protobuf:"bytes,5,opt,name=fetching,proto3" json:"fetching,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Catchup) Reset() {
+	*x = Catchup{}
+	mi := &file_lattice_v1_peer_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Catchup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Catchup) ProtoMessage() {}
+
+func (x *Catchup) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_peer_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Catchup.ProtoReflect.Descriptor instead.
+func (*Catchup) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Catchup) GetEntries() int64 {
+	if x != nil {
+		return x.Entries
+	}
+	return 0
+}
+
+func (x *Catchup) GetBatches() int64 {
+	if x != nil {
+		return x.Batches
+	}
+	return 0
+}
+
+func (x *Catchup) GetBlocksPerSecond() float64 {
+	if x != nil {
+		return x.BlocksPerSecond
+	}
+	return 0
+}
+
+func (x *Catchup) GetBytesPerSecond() float64 {
+	if x != nil {
+		return x.BytesPerSecond
+	}
+	return 0
+}
+
+func (x *Catchup) GetFetching() *Fetching {
+	if x != nil {
+		return x.Fetching
+	}
+	return nil
+}
+
+// Fetching is a snapshot that is being fetched.
+type Fetching struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where from, in hex.
+	Node  string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Bytes int64  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Of them are here.
+	Here           int64                  `protobuf:"varint,3,opt,name=here,proto3" json:"here,omitempty"`
+	BytesPerSecond float64                `protobuf:"fixed64,4,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"`
+	Since          *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Fetching) Reset() {
+	*x = Fetching{}
+	mi := &file_lattice_v1_peer_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fetching) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fetching) ProtoMessage() {}
+
+func (x *Fetching) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_peer_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fetching.ProtoReflect.Descriptor instead.
+func (*Fetching) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Fetching) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Fetching) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Fetching) GetHere() int64 {
+	if x != nil {
+		return x.Here
+	}
+	return 0
+}
+
+func (x *Fetching) GetBytesPerSecond() float64 {
+	if x != nil {
+		return x.BytesPerSecond
+	}
+	return 0
+}
+
+func (x *Fetching) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
 // Peer is another node of a store.
 type Peer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -517,7 +704,8 @@ type Peer struct {
 	// Of messages about the store, since the node started.
 	BytesIn  int64 `protobuf:"varint,6,opt,name=bytes_in,json=bytesIn,proto3" json:"bytes_in,omitempty"`
 	BytesOut int64 `protobuf:"varint,7,opt,name=bytes_out,json=bytesOut,proto3" json:"bytes_out,omitempty"`
-	// Entries that it has and this node lacks, and the other way round, as far as is known.
+	// Entries and batches that it has and this node lacks, and the other way round, as far as is
+	// known. What was sent to it counts as had, until it says otherwise.
 	Behind int64 `protobuf:"varint,8,opt,name=behind,proto3" json:"behind,omitempty"`
 	Ahead  int64 `protobuf:"varint,9,opt,name=ahead,proto3" json:"ahead,omitempty"`
 	// What it has, as it said last, is what is here.
@@ -525,14 +713,23 @@ type Peer struct {
 	// Where it was reached, or is looked for.
 	Addresses []string `protobuf:"bytes,11,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	// Why it is not reached, or why the last session ended; empty: no reason is known.
-	Problem       string `protobuf:"bytes,12,opt,name=problem,proto3" json:"problem,omitempty"`
+	Problem string `protobuf:"bytes,12,opt,name=problem,proto3" json:"problem,omitempty"`
+	// It was compared with since this node started, so that ahead and what follows are known.
+	Known bool `protobuf:"varint,13,opt,name=known,proto3" json:"known,omitempty"`
+	// Logs of which it lacks something, and since when it lacks something of any; not set: it does not.
+	AheadLogs  int32                  `protobuf:"varint,14,opt,name=ahead_logs,json=aheadLogs,proto3" json:"ahead_logs,omitempty"`
+	AheadSince *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=ahead_since,json=aheadSince,proto3" json:"ahead_since,omitempty"`
+	// Those logs, as many as were asked for, the worst first.
+	Logs []*PeerLag `protobuf:"bytes,16,rep,name=logs,proto3" json:"logs,omitempty"`
+	// Others do not wait for it.
+	Dormant       bool `protobuf:"varint,17,opt,name=dormant,proto3" json:"dormant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[7]
+	mi := &file_lattice_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -544,7 +741,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[7]
+	mi := &file_lattice_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -557,7 +754,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Peer) GetNode() string {
@@ -644,6 +841,146 @@ func (x *Peer) GetProblem() string {
 	return ""
 }
 
+func (x *Peer) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *Peer) GetAheadLogs() int32 {
+	if x != nil {
+		return x.AheadLogs
+	}
+	return 0
+}
+
+func (x *Peer) GetAheadSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AheadSince
+	}
+	return nil
+}
+
+func (x *Peer) GetLogs() []*PeerLag {
+	if x != nil {
+		return x.Logs
+	}
+	return nil
+}
+
+func (x *Peer) GetDormant() bool {
+	if x != nil {
+		return x.Dormant
+	}
+	return false
+}
+
+// PeerLag is a log of which a peer has less than this node.
+type PeerLag struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A writer's log: its key in hex, and the number of its start. Empty: it is a partition.
+	Writer      string `protobuf:"bytes,1,opt,name=writer,proto3" json:"writer,omitempty"`
+	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// A partition: its topic's id in hex, and name if that is known.
+	TopicId   string `protobuf:"bytes,3,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Topic     string `protobuf:"bytes,4,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partition int32  `protobuf:"varint,5,opt,name=partition,proto3" json:"partition,omitempty"`
+	// Entries, or batches, that it has and that are here.
+	Has  uint64 `protobuf:"varint,6,opt,name=has,proto3" json:"has,omitempty"`
+	Here uint64 `protobuf:"varint,7,opt,name=here,proto3" json:"here,omitempty"`
+	// Since when it lacks something, as far as was seen here.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerLag) Reset() {
+	*x = PeerLag{}
+	mi := &file_lattice_v1_peer_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerLag) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerLag) ProtoMessage() {}
+
+func (x *PeerLag) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_peer_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerLag.ProtoReflect.Descriptor instead.
+func (*PeerLag) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PeerLag) GetWriter() string {
+	if x != nil {
+		return x.Writer
+	}
+	return ""
+}
+
+func (x *PeerLag) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *PeerLag) GetTopicId() string {
+	if x != nil {
+		return x.TopicId
+	}
+	return ""
+}
+
+func (x *PeerLag) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *PeerLag) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *PeerLag) GetHas() uint64 {
+	if x != nil {
+		return x.Has
+	}
+	return 0
+}
+
+func (x *PeerLag) GetHere() uint64 {
+	if x != nil {
+		return x.Here
+	}
+	return 0
+}
+
+func (x *PeerLag) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
 type PeerServiceMembersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
@@ -653,7 +990,7 @@ type PeerServiceMembersRequest struct {
 
 func (x *PeerServiceMembersRequest) Reset() {
 	*x = PeerServiceMembersRequest{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[8]
+	mi := &file_lattice_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -665,7 +1002,7 @@ func (x *PeerServiceMembersRequest) String() string {
 func (*PeerServiceMembersRequest) ProtoMessage() {}
 
 func (x *PeerServiceMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[8]
+	mi := &file_lattice_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -678,7 +1015,7 @@ func (x *PeerServiceMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerServiceMembersRequest.ProtoReflect.Descriptor instead.
 func (*PeerServiceMembersRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PeerServiceMembersRequest) GetStore() string {
@@ -699,7 +1036,7 @@ type PeerServiceMembersResponse struct {
 
 func (x *PeerServiceMembersResponse) Reset() {
 	*x = PeerServiceMembersResponse{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[9]
+	mi := &file_lattice_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -711,7 +1048,7 @@ func (x *PeerServiceMembersResponse) String() string {
 func (*PeerServiceMembersResponse) ProtoMessage() {}
 
 func (x *PeerServiceMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[9]
+	mi := &file_lattice_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -724,7 +1061,7 @@ func (x *PeerServiceMembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerServiceMembersResponse.ProtoReflect.Descriptor instead.
 func (*PeerServiceMembersResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PeerServiceMembersResponse) GetStore() *Store {
@@ -772,7 +1109,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[10]
+	mi := &file_lattice_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -784,7 +1121,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[10]
+	mi := &file_lattice_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -797,7 +1134,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Member) GetNode() string {
@@ -892,7 +1229,7 @@ type PeerServiceChangeRequest struct {
 
 func (x *PeerServiceChangeRequest) Reset() {
 	*x = PeerServiceChangeRequest{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[11]
+	mi := &file_lattice_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -904,7 +1241,7 @@ func (x *PeerServiceChangeRequest) String() string {
 func (*PeerServiceChangeRequest) ProtoMessage() {}
 
 func (x *PeerServiceChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[11]
+	mi := &file_lattice_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -917,7 +1254,7 @@ func (x *PeerServiceChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerServiceChangeRequest.ProtoReflect.Descriptor instead.
 func (*PeerServiceChangeRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PeerServiceChangeRequest) GetStore() string {
@@ -957,7 +1294,7 @@ type PeerServiceChangeResponse struct {
 
 func (x *PeerServiceChangeResponse) Reset() {
 	*x = PeerServiceChangeResponse{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[12]
+	mi := &file_lattice_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1306,7 @@ func (x *PeerServiceChangeResponse) String() string {
 func (*PeerServiceChangeResponse) ProtoMessage() {}
 
 func (x *PeerServiceChangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[12]
+	mi := &file_lattice_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1319,7 @@ func (x *PeerServiceChangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerServiceChangeResponse.ProtoReflect.Descriptor instead.
 func (*PeerServiceChangeResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PeerServiceChangeResponse) GetMember() *Member {
@@ -1003,7 +1340,7 @@ type PeerServiceAdoptRequest struct {
 
 func (x *PeerServiceAdoptRequest) Reset() {
 	*x = PeerServiceAdoptRequest{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[13]
+	mi := &file_lattice_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1015,7 +1352,7 @@ func (x *PeerServiceAdoptRequest) String() string {
 func (*PeerServiceAdoptRequest) ProtoMessage() {}
 
 func (x *PeerServiceAdoptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[13]
+	mi := &file_lattice_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1028,7 +1365,7 @@ func (x *PeerServiceAdoptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerServiceAdoptRequest.ProtoReflect.Descriptor instead.
 func (*PeerServiceAdoptRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PeerServiceAdoptRequest) GetStore() string {
@@ -1056,7 +1393,7 @@ type PeerServiceAdoptResponse struct {
 
 func (x *PeerServiceAdoptResponse) Reset() {
 	*x = PeerServiceAdoptResponse{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[14]
+	mi := &file_lattice_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1068,7 +1405,7 @@ func (x *PeerServiceAdoptResponse) String() string {
 func (*PeerServiceAdoptResponse) ProtoMessage() {}
 
 func (x *PeerServiceAdoptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[14]
+	mi := &file_lattice_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1081,7 +1418,7 @@ func (x *PeerServiceAdoptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerServiceAdoptResponse.ProtoReflect.Descriptor instead.
 func (*PeerServiceAdoptResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PeerServiceAdoptResponse) GetNode() string {
@@ -1107,7 +1444,7 @@ type PeerServiceInvitationsRequest struct {
 
 func (x *PeerServiceInvitationsRequest) Reset() {
 	*x = PeerServiceInvitationsRequest{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[15]
+	mi := &file_lattice_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1119,7 +1456,7 @@ func (x *PeerServiceInvitationsRequest) String() string {
 func (*PeerServiceInvitationsRequest) ProtoMessage() {}
 
 func (x *PeerServiceInvitationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[15]
+	mi := &file_lattice_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1132,7 +1469,7 @@ func (x *PeerServiceInvitationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerServiceInvitationsRequest.ProtoReflect.Descriptor instead.
 func (*PeerServiceInvitationsRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PeerServiceInvitationsRequest) GetStore() string {
@@ -1152,7 +1489,7 @@ type PeerServiceInvitationsResponse struct {
 
 func (x *PeerServiceInvitationsResponse) Reset() {
 	*x = PeerServiceInvitationsResponse{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[16]
+	mi := &file_lattice_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1501,7 @@ func (x *PeerServiceInvitationsResponse) String() string {
 func (*PeerServiceInvitationsResponse) ProtoMessage() {}
 
 func (x *PeerServiceInvitationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[16]
+	mi := &file_lattice_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1514,7 @@ func (x *PeerServiceInvitationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerServiceInvitationsResponse.ProtoReflect.Descriptor instead.
 func (*PeerServiceInvitationsResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PeerServiceInvitationsResponse) GetInvitations() []*Invitation {
@@ -1198,7 +1535,7 @@ type PeerServiceRevokeRequest struct {
 
 func (x *PeerServiceRevokeRequest) Reset() {
 	*x = PeerServiceRevokeRequest{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[17]
+	mi := &file_lattice_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1210,7 +1547,7 @@ func (x *PeerServiceRevokeRequest) String() string {
 func (*PeerServiceRevokeRequest) ProtoMessage() {}
 
 func (x *PeerServiceRevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[17]
+	mi := &file_lattice_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1223,7 +1560,7 @@ func (x *PeerServiceRevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerServiceRevokeRequest.ProtoReflect.Descriptor instead.
 func (*PeerServiceRevokeRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PeerServiceRevokeRequest) GetStore() string {
@@ -1249,7 +1586,7 @@ type PeerServiceRevokeResponse struct {
 
 func (x *PeerServiceRevokeResponse) Reset() {
 	*x = PeerServiceRevokeResponse{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[18]
+	mi := &file_lattice_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1598,7 @@ func (x *PeerServiceRevokeResponse) String() string {
 func (*PeerServiceRevokeResponse) ProtoMessage() {}
 
 func (x *PeerServiceRevokeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[18]
+	mi := &file_lattice_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1611,7 @@ func (x *PeerServiceRevokeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerServiceRevokeResponse.ProtoReflect.Descriptor instead.
 func (*PeerServiceRevokeResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PeerServiceRevokeResponse) GetInvitation() *Invitation {
@@ -1295,7 +1632,7 @@ type PeerServiceRemoveRequest struct {
 
 func (x *PeerServiceRemoveRequest) Reset() {
 	*x = PeerServiceRemoveRequest{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[19]
+	mi := &file_lattice_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1644,7 @@ func (x *PeerServiceRemoveRequest) String() string {
 func (*PeerServiceRemoveRequest) ProtoMessage() {}
 
 func (x *PeerServiceRemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[19]
+	mi := &file_lattice_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1657,7 @@ func (x *PeerServiceRemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerServiceRemoveRequest.ProtoReflect.Descriptor instead.
 func (*PeerServiceRemoveRequest) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PeerServiceRemoveRequest) GetStore() string {
@@ -1350,7 +1687,7 @@ type PeerServiceRemoveResponse struct {
 
 func (x *PeerServiceRemoveResponse) Reset() {
 	*x = PeerServiceRemoveResponse{}
-	mi := &file_lattice_v1_peer_proto_msgTypes[20]
+	mi := &file_lattice_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1362,7 +1699,7 @@ func (x *PeerServiceRemoveResponse) String() string {
 func (*PeerServiceRemoveResponse) ProtoMessage() {}
 
 func (x *PeerServiceRemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_peer_proto_msgTypes[20]
+	mi := &file_lattice_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1375,7 +1712,7 @@ func (x *PeerServiceRemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerServiceRemoveResponse.ProtoReflect.Descriptor instead.
 func (*PeerServiceRemoveResponse) Descriptor() ([]byte, []int) {
-	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PeerServiceRemoveResponse) GetNode() string {
@@ -1397,6 +1734,228 @@ func (x *PeerServiceRemoveResponse) GetEntries() int64 {
 		return x.Entries
 	}
 	return 0
+}
+
+type PeerServiceConnectRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Store string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	// Node in hex, or how that begins; empty: whichever member answers.
+	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// Multiaddrs.
+	Addresses []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// Do not note the addresses for later.
+	Once          bool `protobuf:"varint,4,opt,name=once,proto3" json:"once,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerServiceConnectRequest) Reset() {
+	*x = PeerServiceConnectRequest{}
+	mi := &file_lattice_v1_peer_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerServiceConnectRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerServiceConnectRequest) ProtoMessage() {}
+
+func (x *PeerServiceConnectRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_peer_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerServiceConnectRequest.ProtoReflect.Descriptor instead.
+func (*PeerServiceConnectRequest) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *PeerServiceConnectRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *PeerServiceConnectRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *PeerServiceConnectRequest) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *PeerServiceConnectRequest) GetOnce() bool {
+	if x != nil {
+		return x.Once
+	}
+	return false
+}
+
+type PeerServiceConnectResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who answered, in hex.
+	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerServiceConnectResponse) Reset() {
+	*x = PeerServiceConnectResponse{}
+	mi := &file_lattice_v1_peer_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerServiceConnectResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerServiceConnectResponse) ProtoMessage() {}
+
+func (x *PeerServiceConnectResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_peer_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerServiceConnectResponse.ProtoReflect.Descriptor instead.
+func (*PeerServiceConnectResponse) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *PeerServiceConnectResponse) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+type PeerServiceForgetRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Store string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	// Node in hex, or how that begins.
+	Node          string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerServiceForgetRequest) Reset() {
+	*x = PeerServiceForgetRequest{}
+	mi := &file_lattice_v1_peer_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerServiceForgetRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerServiceForgetRequest) ProtoMessage() {}
+
+func (x *PeerServiceForgetRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_peer_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerServiceForgetRequest.ProtoReflect.Descriptor instead.
+func (*PeerServiceForgetRequest) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *PeerServiceForgetRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *PeerServiceForgetRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+type PeerServiceForgetResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Addresses that were forgotten.
+	Addresses     []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerServiceForgetResponse) Reset() {
+	*x = PeerServiceForgetResponse{}
+	mi := &file_lattice_v1_peer_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerServiceForgetResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerServiceForgetResponse) ProtoMessage() {}
+
+func (x *PeerServiceForgetResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_peer_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerServiceForgetResponse.ProtoReflect.Descriptor instead.
+func (*PeerServiceForgetResponse) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_peer_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *PeerServiceForgetResponse) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *PeerServiceForgetResponse) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
 }
 
 var File_lattice_v1_peer_proto protoreflect.FileDescriptor
@@ -1434,18 +1993,33 @@ const file_lattice_v1_peer_proto_rawDesc = "" +
 	"\x05store\x18\x01 \x01(\v2\x11.lattice.v1.StoreR\x05store\x12\x18\n" +
 	"\ainviter\x18\x02 \x01(\tR\ainviter\x12\x14\n" +
 	"\x05again\x18\x03 \x01(\bR\x05again\x12-\n" +
-	"\bprevious\x18\x04 \x01(\v2\x11.lattice.v1.StoreR\bprevious\"/\n" +
+	"\bprevious\x18\x04 \x01(\v2\x11.lattice.v1.StoreR\bprevious\"W\n" +
 	"\x17PeerServicePeersRequest\x12\x14\n" +
-	"\x05store\x18\x01 \x01(\tR\x05store\"\xac\x02\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x12\n" +
+	"\x04logs\x18\x02 \x01(\x05R\x04logs\x12\x12\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"\xdb\x02\n" +
 	"\x18PeerServicePeersResponse\x12'\n" +
 	"\x05store\x18\x01 \x01(\v2\x11.lattice.v1.StoreR\x05store\x12&\n" +
 	"\x05peers\x18\x02 \x03(\v2\x10.lattice.v1.PeerR\x05peers\x12\x1c\n" +
 	"\taddresses\x18\x03 \x03(\tR\taddresses\x12K\n" +
 	"\arefused\x18\x04 \x03(\v21.lattice.v1.PeerServicePeersResponse.RefusedEntryR\arefused\x12\x18\n" +
-	"\aproblem\x18\x05 \x01(\tR\aproblem\x1a:\n" +
+	"\aproblem\x18\x05 \x01(\tR\aproblem\x12-\n" +
+	"\acatchup\x18\x06 \x01(\v2\x13.lattice.v1.CatchupR\acatchup\x1a:\n" +
 	"\fRefusedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xec\x02\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xc5\x01\n" +
+	"\aCatchup\x12\x18\n" +
+	"\aentries\x18\x01 \x01(\x03R\aentries\x12\x18\n" +
+	"\abatches\x18\x02 \x01(\x03R\abatches\x12*\n" +
+	"\x11blocks_per_second\x18\x03 \x01(\x01R\x0fblocksPerSecond\x12(\n" +
+	"\x10bytes_per_second\x18\x04 \x01(\x01R\x0ebytesPerSecond\x120\n" +
+	"\bfetching\x18\x05 \x01(\v2\x14.lattice.v1.FetchingR\bfetching\"\xa4\x01\n" +
+	"\bFetching\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x12\n" +
+	"\x04here\x18\x03 \x01(\x03R\x04here\x12(\n" +
+	"\x10bytes_per_second\x18\x04 \x01(\x01R\x0ebytesPerSecond\x120\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xa1\x04\n" +
 	"\x04Peer\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +
@@ -1460,7 +2034,23 @@ const file_lattice_v1_peer_proto_rawDesc = "" +
 	"\x05equal\x18\n" +
 	" \x01(\bR\x05equal\x12\x1c\n" +
 	"\taddresses\x18\v \x03(\tR\taddresses\x12\x18\n" +
-	"\aproblem\x18\f \x01(\tR\aproblem\"1\n" +
+	"\aproblem\x18\f \x01(\tR\aproblem\x12\x14\n" +
+	"\x05known\x18\r \x01(\bR\x05known\x12\x1d\n" +
+	"\n" +
+	"ahead_logs\x18\x0e \x01(\x05R\taheadLogs\x12;\n" +
+	"\vahead_since\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"aheadSince\x12'\n" +
+	"\x04logs\x18\x10 \x03(\v2\x13.lattice.v1.PeerLagR\x04logs\x12\x18\n" +
+	"\adormant\x18\x11 \x01(\bR\adormant\"\xea\x01\n" +
+	"\aPeerLag\x12\x16\n" +
+	"\x06writer\x18\x01 \x01(\tR\x06writer\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x19\n" +
+	"\btopic_id\x18\x03 \x01(\tR\atopicId\x12\x14\n" +
+	"\x05topic\x18\x04 \x01(\tR\x05topic\x12\x1c\n" +
+	"\tpartition\x18\x05 \x01(\x05R\tpartition\x12\x10\n" +
+	"\x03has\x18\x06 \x01(\x04R\x03has\x12\x12\n" +
+	"\x04here\x18\a \x01(\x04R\x04here\x120\n" +
+	"\x05since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"1\n" +
 	"\x19PeerServiceMembersRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\"s\n" +
 	"\x1aPeerServiceMembersResponse\x12'\n" +
@@ -1512,7 +2102,20 @@ const file_lattice_v1_peer_proto_rawDesc = "" +
 	"\x19PeerServiceRemoveResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
-	"\aentries\x18\x03 \x01(\x03R\aentries2\xb1\x06\n" +
+	"\aentries\x18\x03 \x01(\x03R\aentries\"w\n" +
+	"\x19PeerServiceConnectRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1c\n" +
+	"\taddresses\x18\x03 \x03(\tR\taddresses\x12\x12\n" +
+	"\x04once\x18\x04 \x01(\bR\x04once\"0\n" +
+	"\x1aPeerServiceConnectResponse\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"D\n" +
+	"\x18PeerServiceForgetRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"M\n" +
+	"\x19PeerServiceForgetResponse\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1c\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses2\xe2\a\n" +
 	"\vPeerService\x12U\n" +
 	"\x06Invite\x12$.lattice.v1.PeerServiceInviteRequest\x1a%.lattice.v1.PeerServiceInviteResponse\x12O\n" +
 	"\x04Join\x12\".lattice.v1.PeerServiceJoinRequest\x1a#.lattice.v1.PeerServiceJoinResponse\x12W\n" +
@@ -1522,7 +2125,9 @@ const file_lattice_v1_peer_proto_rawDesc = "" +
 	"\x06Revoke\x12$.lattice.v1.PeerServiceRevokeRequest\x1a%.lattice.v1.PeerServiceRevokeResponse\x12U\n" +
 	"\x06Remove\x12$.lattice.v1.PeerServiceRemoveRequest\x1a%.lattice.v1.PeerServiceRemoveResponse\x12U\n" +
 	"\x06Change\x12$.lattice.v1.PeerServiceChangeRequest\x1a%.lattice.v1.PeerServiceChangeResponse\x12R\n" +
-	"\x05Adopt\x12#.lattice.v1.PeerServiceAdoptRequest\x1a$.lattice.v1.PeerServiceAdoptResponseB;Z9github.com/lattice-log/lattice/proto/lattice/v1;latticev1b\x06proto3"
+	"\x05Adopt\x12#.lattice.v1.PeerServiceAdoptRequest\x1a$.lattice.v1.PeerServiceAdoptResponse\x12X\n" +
+	"\aConnect\x12%.lattice.v1.PeerServiceConnectRequest\x1a&.lattice.v1.PeerServiceConnectResponse\x12U\n" +
+	"\x06Forget\x12$.lattice.v1.PeerServiceForgetRequest\x1a%.lattice.v1.PeerServiceForgetResponseB;Z9github.com/lattice-log/lattice/proto/lattice/v1;latticev1b\x06proto3"
 
 var (
 	file_lattice_v1_peer_proto_rawDescOnce sync.Once
@@ -1536,7 +2141,7 @@ func file_lattice_v1_peer_proto_rawDescGZIP() []byte {
 	return file_lattice_v1_peer_proto_rawDescData
 }
 
-var file_lattice_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_lattice_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_lattice_v1_peer_proto_goTypes = []any{
 	(*PeerServiceInviteRequest)(nil),       // 0: lattice.v1.PeerServiceInviteRequest
 	(*PeerServiceInviteResponse)(nil),      // 1: lattice.v1.PeerServiceInviteResponse
@@ -1545,66 +2150,83 @@ var file_lattice_v1_peer_proto_goTypes = []any{
 	(*PeerServiceJoinResponse)(nil),        // 4: lattice.v1.PeerServiceJoinResponse
 	(*PeerServicePeersRequest)(nil),        // 5: lattice.v1.PeerServicePeersRequest
 	(*PeerServicePeersResponse)(nil),       // 6: lattice.v1.PeerServicePeersResponse
-	(*Peer)(nil),                           // 7: lattice.v1.Peer
-	(*PeerServiceMembersRequest)(nil),      // 8: lattice.v1.PeerServiceMembersRequest
-	(*PeerServiceMembersResponse)(nil),     // 9: lattice.v1.PeerServiceMembersResponse
-	(*Member)(nil),                         // 10: lattice.v1.Member
-	(*PeerServiceChangeRequest)(nil),       // 11: lattice.v1.PeerServiceChangeRequest
-	(*PeerServiceChangeResponse)(nil),      // 12: lattice.v1.PeerServiceChangeResponse
-	(*PeerServiceAdoptRequest)(nil),        // 13: lattice.v1.PeerServiceAdoptRequest
-	(*PeerServiceAdoptResponse)(nil),       // 14: lattice.v1.PeerServiceAdoptResponse
-	(*PeerServiceInvitationsRequest)(nil),  // 15: lattice.v1.PeerServiceInvitationsRequest
-	(*PeerServiceInvitationsResponse)(nil), // 16: lattice.v1.PeerServiceInvitationsResponse
-	(*PeerServiceRevokeRequest)(nil),       // 17: lattice.v1.PeerServiceRevokeRequest
-	(*PeerServiceRevokeResponse)(nil),      // 18: lattice.v1.PeerServiceRevokeResponse
-	(*PeerServiceRemoveRequest)(nil),       // 19: lattice.v1.PeerServiceRemoveRequest
-	(*PeerServiceRemoveResponse)(nil),      // 20: lattice.v1.PeerServiceRemoveResponse
-	nil,                                    // 21: lattice.v1.PeerServicePeersResponse.RefusedEntry
-	(*durationpb.Duration)(nil),            // 22: google.protobuf.Duration
-	(*Store)(nil),                          // 23: lattice.v1.Store
-	(*timestamppb.Timestamp)(nil),          // 24: google.protobuf.Timestamp
+	(*Catchup)(nil),                        // 7: lattice.v1.Catchup
+	(*Fetching)(nil),                       // 8: lattice.v1.Fetching
+	(*Peer)(nil),                           // 9: lattice.v1.Peer
+	(*PeerLag)(nil),                        // 10: lattice.v1.PeerLag
+	(*PeerServiceMembersRequest)(nil),      // 11: lattice.v1.PeerServiceMembersRequest
+	(*PeerServiceMembersResponse)(nil),     // 12: lattice.v1.PeerServiceMembersResponse
+	(*Member)(nil),                         // 13: lattice.v1.Member
+	(*PeerServiceChangeRequest)(nil),       // 14: lattice.v1.PeerServiceChangeRequest
+	(*PeerServiceChangeResponse)(nil),      // 15: lattice.v1.PeerServiceChangeResponse
+	(*PeerServiceAdoptRequest)(nil),        // 16: lattice.v1.PeerServiceAdoptRequest
+	(*PeerServiceAdoptResponse)(nil),       // 17: lattice.v1.PeerServiceAdoptResponse
+	(*PeerServiceInvitationsRequest)(nil),  // 18: lattice.v1.PeerServiceInvitationsRequest
+	(*PeerServiceInvitationsResponse)(nil), // 19: lattice.v1.PeerServiceInvitationsResponse
+	(*PeerServiceRevokeRequest)(nil),       // 20: lattice.v1.PeerServiceRevokeRequest
+	(*PeerServiceRevokeResponse)(nil),      // 21: lattice.v1.PeerServiceRevokeResponse
+	(*PeerServiceRemoveRequest)(nil),       // 22: lattice.v1.PeerServiceRemoveRequest
+	(*PeerServiceRemoveResponse)(nil),      // 23: lattice.v1.PeerServiceRemoveResponse
+	(*PeerServiceConnectRequest)(nil),      // 24: lattice.v1.PeerServiceConnectRequest
+	(*PeerServiceConnectResponse)(nil),     // 25: lattice.v1.PeerServiceConnectResponse
+	(*PeerServiceForgetRequest)(nil),       // 26: lattice.v1.PeerServiceForgetRequest
+	(*PeerServiceForgetResponse)(nil),      // 27: lattice.v1.PeerServiceForgetResponse
+	nil,                                    // 28: lattice.v1.PeerServicePeersResponse.RefusedEntry
+	(*durationpb.Duration)(nil),            // 29: google.protobuf.Duration
+	(*Store)(nil),                          // 30: lattice.v1.Store
+	(*timestamppb.Timestamp)(nil),          // 31: google.protobuf.Timestamp
 }
 var file_lattice_v1_peer_proto_depIdxs = []int32{
-	22, // 0: lattice.v1.PeerServiceInviteRequest.expires_in:type_name -> google.protobuf.Duration
+	29, // 0: lattice.v1.PeerServiceInviteRequest.expires_in:type_name -> google.protobuf.Duration
 	2,  // 1: lattice.v1.PeerServiceInviteResponse.invitation:type_name -> lattice.v1.Invitation
-	23, // 2: lattice.v1.PeerServiceInviteResponse.store:type_name -> lattice.v1.Store
-	24, // 3: lattice.v1.Invitation.expires:type_name -> google.protobuf.Timestamp
-	23, // 4: lattice.v1.PeerServiceJoinResponse.store:type_name -> lattice.v1.Store
-	23, // 5: lattice.v1.PeerServiceJoinResponse.previous:type_name -> lattice.v1.Store
-	23, // 6: lattice.v1.PeerServicePeersResponse.store:type_name -> lattice.v1.Store
-	7,  // 7: lattice.v1.PeerServicePeersResponse.peers:type_name -> lattice.v1.Peer
-	21, // 8: lattice.v1.PeerServicePeersResponse.refused:type_name -> lattice.v1.PeerServicePeersResponse.RefusedEntry
-	24, // 9: lattice.v1.Peer.since:type_name -> google.protobuf.Timestamp
-	22, // 10: lattice.v1.Peer.round_trip:type_name -> google.protobuf.Duration
-	23, // 11: lattice.v1.PeerServiceMembersResponse.store:type_name -> lattice.v1.Store
-	10, // 12: lattice.v1.PeerServiceMembersResponse.members:type_name -> lattice.v1.Member
-	24, // 13: lattice.v1.Member.last:type_name -> google.protobuf.Timestamp
-	10, // 14: lattice.v1.PeerServiceChangeResponse.member:type_name -> lattice.v1.Member
-	2,  // 15: lattice.v1.PeerServiceInvitationsResponse.invitations:type_name -> lattice.v1.Invitation
-	2,  // 16: lattice.v1.PeerServiceRevokeResponse.invitation:type_name -> lattice.v1.Invitation
-	0,  // 17: lattice.v1.PeerService.Invite:input_type -> lattice.v1.PeerServiceInviteRequest
-	3,  // 18: lattice.v1.PeerService.Join:input_type -> lattice.v1.PeerServiceJoinRequest
-	5,  // 19: lattice.v1.PeerService.Peers:input_type -> lattice.v1.PeerServicePeersRequest
-	8,  // 20: lattice.v1.PeerService.Members:input_type -> lattice.v1.PeerServiceMembersRequest
-	15, // 21: lattice.v1.PeerService.Invitations:input_type -> lattice.v1.PeerServiceInvitationsRequest
-	17, // 22: lattice.v1.PeerService.Revoke:input_type -> lattice.v1.PeerServiceRevokeRequest
-	19, // 23: lattice.v1.PeerService.Remove:input_type -> lattice.v1.PeerServiceRemoveRequest
-	11, // 24: lattice.v1.PeerService.Change:input_type -> lattice.v1.PeerServiceChangeRequest
-	13, // 25: lattice.v1.PeerService.Adopt:input_type -> lattice.v1.PeerServiceAdoptRequest
-	1,  // 26: lattice.v1.PeerService.Invite:output_type -> lattice.v1.PeerServiceInviteResponse
-	4,  // 27: lattice.v1.PeerService.Join:output_type -> lattice.v1.PeerServiceJoinResponse
-	6,  // 28: lattice.v1.PeerService.Peers:output_type -> lattice.v1.PeerServicePeersResponse
-	9,  // 29: lattice.v1.PeerService.Members:output_type -> lattice.v1.PeerServiceMembersResponse
-	16, // 30: lattice.v1.PeerService.Invitations:output_type -> lattice.v1.PeerServiceInvitationsResponse
-	18, // 31: lattice.v1.PeerService.Revoke:output_type -> lattice.v1.PeerServiceRevokeResponse
-	20, // 32: lattice.v1.PeerService.Remove:output_type -> lattice.v1.PeerServiceRemoveResponse
-	12, // 33: lattice.v1.PeerService.Change:output_type -> lattice.v1.PeerServiceChangeResponse
-	14, // 34: lattice.v1.PeerService.Adopt:output_type -> lattice.v1.PeerServiceAdoptResponse
-	26, // [26:35] is the sub-list for method output_type
-	17, // [17:26] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	30, // 2: lattice.v1.PeerServiceInviteResponse.store:type_name -> lattice.v1.Store
+	31, // 3: lattice.v1.Invitation.expires:type_name -> google.protobuf.Timestamp
+	30, // 4: lattice.v1.PeerServiceJoinResponse.store:type_name -> lattice.v1.Store
+	30, // 5: lattice.v1.PeerServiceJoinResponse.previous:type_name -> lattice.v1.Store
+	30, // 6: lattice.v1.PeerServicePeersResponse.store:type_name -> lattice.v1.Store
+	9,  // 7: lattice.v1.PeerServicePeersResponse.peers:type_name -> lattice.v1.Peer
+	28, // 8: lattice.v1.PeerServicePeersResponse.refused:type_name -> lattice.v1.PeerServicePeersResponse.RefusedEntry
+	7,  // 9: lattice.v1.PeerServicePeersResponse.catchup:type_name -> lattice.v1.Catchup
+	8,  // 10: lattice.v1.Catchup.fetching:type_name -> lattice.v1.Fetching
+	31, // 11: lattice.v1.Fetching.since:type_name -> google.protobuf.Timestamp
+	31, // 12: lattice.v1.Peer.since:type_name -> google.protobuf.Timestamp
+	29, // 13: lattice.v1.Peer.round_trip:type_name -> google.protobuf.Duration
+	31, // 14: lattice.v1.Peer.ahead_since:type_name -> google.protobuf.Timestamp
+	10, // 15: lattice.v1.Peer.logs:type_name -> lattice.v1.PeerLag
+	31, // 16: lattice.v1.PeerLag.since:type_name -> google.protobuf.Timestamp
+	30, // 17: lattice.v1.PeerServiceMembersResponse.store:type_name -> lattice.v1.Store
+	13, // 18: lattice.v1.PeerServiceMembersResponse.members:type_name -> lattice.v1.Member
+	31, // 19: lattice.v1.Member.last:type_name -> google.protobuf.Timestamp
+	13, // 20: lattice.v1.PeerServiceChangeResponse.member:type_name -> lattice.v1.Member
+	2,  // 21: lattice.v1.PeerServiceInvitationsResponse.invitations:type_name -> lattice.v1.Invitation
+	2,  // 22: lattice.v1.PeerServiceRevokeResponse.invitation:type_name -> lattice.v1.Invitation
+	0,  // 23: lattice.v1.PeerService.Invite:input_type -> lattice.v1.PeerServiceInviteRequest
+	3,  // 24: lattice.v1.PeerService.Join:input_type -> lattice.v1.PeerServiceJoinRequest
+	5,  // 25: lattice.v1.PeerService.Peers:input_type -> lattice.v1.PeerServicePeersRequest
+	11, // 26: lattice.v1.PeerService.Members:input_type -> lattice.v1.PeerServiceMembersRequest
+	18, // 27: lattice.v1.PeerService.Invitations:input_type -> lattice.v1.PeerServiceInvitationsRequest
+	20, // 28: lattice.v1.PeerService.Revoke:input_type -> lattice.v1.PeerServiceRevokeRequest
+	22, // 29: lattice.v1.PeerService.Remove:input_type -> lattice.v1.PeerServiceRemoveRequest
+	14, // 30: lattice.v1.PeerService.Change:input_type -> lattice.v1.PeerServiceChangeRequest
+	16, // 31: lattice.v1.PeerService.Adopt:input_type -> lattice.v1.PeerServiceAdoptRequest
+	24, // 32: lattice.v1.PeerService.Connect:input_type -> lattice.v1.PeerServiceConnectRequest
+	26, // 33: lattice.v1.PeerService.Forget:input_type -> lattice.v1.PeerServiceForgetRequest
+	1,  // 34: lattice.v1.PeerService.Invite:output_type -> lattice.v1.PeerServiceInviteResponse
+	4,  // 35: lattice.v1.PeerService.Join:output_type -> lattice.v1.PeerServiceJoinResponse
+	6,  // 36: lattice.v1.PeerService.Peers:output_type -> lattice.v1.PeerServicePeersResponse
+	12, // 37: lattice.v1.PeerService.Members:output_type -> lattice.v1.PeerServiceMembersResponse
+	19, // 38: lattice.v1.PeerService.Invitations:output_type -> lattice.v1.PeerServiceInvitationsResponse
+	21, // 39: lattice.v1.PeerService.Revoke:output_type -> lattice.v1.PeerServiceRevokeResponse
+	23, // 40: lattice.v1.PeerService.Remove:output_type -> lattice.v1.PeerServiceRemoveResponse
+	15, // 41: lattice.v1.PeerService.Change:output_type -> lattice.v1.PeerServiceChangeResponse
+	17, // 42: lattice.v1.PeerService.Adopt:output_type -> lattice.v1.PeerServiceAdoptResponse
+	25, // 43: lattice.v1.PeerService.Connect:output_type -> lattice.v1.PeerServiceConnectResponse
+	27, // 44: lattice.v1.PeerService.Forget:output_type -> lattice.v1.PeerServiceForgetResponse
+	34, // [34:45] is the sub-list for method output_type
+	23, // [23:34] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_lattice_v1_peer_proto_init() }
@@ -1619,7 +2241,7 @@ func file_lattice_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lattice_v1_peer_proto_rawDesc), len(file_lattice_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

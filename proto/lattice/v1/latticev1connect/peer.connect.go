@@ -51,6 +51,10 @@ const (
 	PeerServiceChangeProcedure = "/lattice.v1.PeerService/Change"
 	// PeerServiceAdoptProcedure is the fully-qualified name of the PeerService's Adopt RPC.
 	PeerServiceAdoptProcedure = "/lattice.v1.PeerService/Adopt"
+	// PeerServiceConnectProcedure is the fully-qualified name of the PeerService's Connect RPC.
+	PeerServiceConnectProcedure = "/lattice.v1.PeerService/Connect"
+	// PeerServiceForgetProcedure is the fully-qualified name of the PeerService's Forget RPC.
+	PeerServiceForgetProcedure = "/lattice.v1.PeerService/Forget"
 )
 
 // PeerServiceClient is a client for the lattice.v1.PeerService service.
@@ -86,6 +90,12 @@ type PeerServiceClient interface {
 	// all, as far as it is on this node. KIND_NOT_FOUND: no such member. KIND_DENIED: this
 	// node may not. KIND_CONFLICT: there is nothing to adopt.
 	Adopt(context.Context, *v1.PeerServiceAdoptRequest) (*v1.PeerServiceAdoptResponse, error)
+	// Connect calls a member at addresses, now, and waits for it. KIND_INVALID: no address.
+	// KIND_NOT_FOUND: whoever answers there is no member. KIND_UNAVAILABLE: nobody answers.
+	Connect(context.Context, *v1.PeerServiceConnectRequest) (*v1.PeerServiceConnectResponse, error)
+	// Forget forgets where a member is called, and ends the connection with it. It comes back if it
+	// calls, or if others say where it is. KIND_NOT_FOUND: no such member.
+	Forget(context.Context, *v1.PeerServiceForgetRequest) (*v1.PeerServiceForgetResponse, error)
 }
 
 // NewPeerServiceClient constructs a client for the lattice.v1.PeerService service. By default, it
@@ -156,6 +166,18 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(peerServiceMethods.ByName("Adopt")),
 			connect.WithClientOptions(opts...),
 		),
+		connect: connect.NewClient[v1.PeerServiceConnectRequest, v1.PeerServiceConnectResponse](
+			httpClient,
+			baseURL+PeerServiceConnectProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Connect")),
+			connect.WithClientOptions(opts...),
+		),
+		forget: connect.NewClient[v1.PeerServiceForgetRequest, v1.PeerServiceForgetResponse](
+			httpClient,
+			baseURL+PeerServiceForgetProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Forget")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -170,6 +192,8 @@ type peerServiceClient struct {
 	remove      *connect.Client[v1.PeerServiceRemoveRequest, v1.PeerServiceRemoveResponse]
 	change      *connect.Client[v1.PeerServiceChangeRequest, v1.PeerServiceChangeResponse]
 	adopt       *connect.Client[v1.PeerServiceAdoptRequest, v1.PeerServiceAdoptResponse]
+	connect     *connect.Client[v1.PeerServiceConnectRequest, v1.PeerServiceConnectResponse]
+	forget      *connect.Client[v1.PeerServiceForgetRequest, v1.PeerServiceForgetResponse]
 }
 
 // Invite calls lattice.v1.PeerService.Invite.
@@ -253,6 +277,24 @@ func (c *peerServiceClient) Adopt(ctx context.Context, req *v1.PeerServiceAdoptR
 	return nil, err
 }
 
+// Connect calls lattice.v1.PeerService.Connect.
+func (c *peerServiceClient) Connect(ctx context.Context, req *v1.PeerServiceConnectRequest) (*v1.PeerServiceConnectResponse, error) {
+	response, err := c.connect.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Forget calls lattice.v1.PeerService.Forget.
+func (c *peerServiceClient) Forget(ctx context.Context, req *v1.PeerServiceForgetRequest) (*v1.PeerServiceForgetResponse, error) {
+	response, err := c.forget.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // PeerServiceHandler is an implementation of the lattice.v1.PeerService service.
 type PeerServiceHandler interface {
 	// Invite makes an invitation for one node. The token is in the answer and nowhere
@@ -286,6 +328,12 @@ type PeerServiceHandler interface {
 	// all, as far as it is on this node. KIND_NOT_FOUND: no such member. KIND_DENIED: this
 	// node may not. KIND_CONFLICT: there is nothing to adopt.
 	Adopt(context.Context, *v1.PeerServiceAdoptRequest) (*v1.PeerServiceAdoptResponse, error)
+	// Connect calls a member at addresses, now, and waits for it. KIND_INVALID: no address.
+	// KIND_NOT_FOUND: whoever answers there is no member. KIND_UNAVAILABLE: nobody answers.
+	Connect(context.Context, *v1.PeerServiceConnectRequest) (*v1.PeerServiceConnectResponse, error)
+	// Forget forgets where a member is called, and ends the connection with it. It comes back if it
+	// calls, or if others say where it is. KIND_NOT_FOUND: no such member.
+	Forget(context.Context, *v1.PeerServiceForgetRequest) (*v1.PeerServiceForgetResponse, error)
 }
 
 // NewPeerServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -352,6 +400,18 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(peerServiceMethods.ByName("Adopt")),
 		connect.WithHandlerOptions(opts...),
 	)
+	peerServiceConnectHandler := connect.NewUnaryHandlerSimple(
+		PeerServiceConnectProcedure,
+		svc.Connect,
+		connect.WithSchema(peerServiceMethods.ByName("Connect")),
+		connect.WithHandlerOptions(opts...),
+	)
+	peerServiceForgetHandler := connect.NewUnaryHandlerSimple(
+		PeerServiceForgetProcedure,
+		svc.Forget,
+		connect.WithSchema(peerServiceMethods.ByName("Forget")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/lattice.v1.PeerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case PeerServiceInviteProcedure:
@@ -372,6 +432,10 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 			peerServiceChangeHandler.ServeHTTP(w, r)
 		case PeerServiceAdoptProcedure:
 			peerServiceAdoptHandler.ServeHTTP(w, r)
+		case PeerServiceConnectProcedure:
+			peerServiceConnectHandler.ServeHTTP(w, r)
+		case PeerServiceForgetProcedure:
+			peerServiceForgetHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -415,4 +479,12 @@ func (UnimplementedPeerServiceHandler) Change(context.Context, *v1.PeerServiceCh
 
 func (UnimplementedPeerServiceHandler) Adopt(context.Context, *v1.PeerServiceAdoptRequest) (*v1.PeerServiceAdoptResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.PeerService.Adopt is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) Connect(context.Context, *v1.PeerServiceConnectRequest) (*v1.PeerServiceConnectResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.PeerService.Connect is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) Forget(context.Context, *v1.PeerServiceForgetRequest) (*v1.PeerServiceForgetResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.PeerService.Forget is not implemented"))
 }
