@@ -225,7 +225,7 @@ func Default() Config {
 		},
 		HTTP:   HTTP{Listen: "127.0.0.1:8080"},
 		Mesh:   Mesh{Listen: "127.0.0.1:0"},
-		State:  State{Durability: "fsync", FlushMs: 1000, CacheBytes: 64 << 20, SnapshotKeep: 3, PruneAfterMs: -1},
+		State:  State{Durability: "fsync", FlushMs: 1000, CacheBytes: 256 << 20, SnapshotKeep: 3, PruneAfterMs: -1},
 		Member: Members{DormantAfterMs: 30 * 24 * 3600 * 1000},
 		Log: Log{
 			Durability: "fsync", FlushMs: 1000, SegmentBytes: 128 << 20,

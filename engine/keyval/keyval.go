@@ -107,10 +107,10 @@ type Options struct {
 	MaxWaiting int64                // bytes of entries in memory that wait for others; default 64 MiB
 	Durability signedlog.Durability // what a ticket vouches for; default Fsync
 	FlushEvery time.Duration        // how late a sync may be at level Interval; default 1 s
-	CacheBytes int64                // of keys and rows in memory that could be forgotten, about; default 64 MiB
+	CacheBytes int64                // of keys and rows in memory that could be forgotten, about; default 256 MiB
 	BlockCache int64                // of the fold database's blocks in memory; default 32 MiB
-	DirtyBytes int64                // of changes in memory that are not in the fold database, about; default 32 MiB
-	RoundEvery time.Duration        // how old such changes get; default 500 ms
+	DirtyBytes int64                // of changes in memory that are not in the fold database, about; default half of CacheBytes, from 8 to 128 MiB
+	RoundEvery time.Duration        // how old such changes get; default 5 s
 }
 
 func (o *Options) fill() error {
@@ -126,7 +126,7 @@ func (o *Options) fill() error {
 	for _, x := range []struct {
 		v *time.Duration
 		d time.Duration
-	}{{&o.FlushEvery, time.Second}, {&o.RoundEvery, 500 * time.Millisecond}, {&o.MaxDrift, time.Minute}} {
+	}{{&o.FlushEvery, time.Second}, {&o.RoundEvery, 5 * time.Second}, {&o.MaxDrift, time.Minute}} {
 		if *x.v <= 0 {
 			*x.v = x.d
 		}
@@ -134,10 +134,13 @@ func (o *Options) fill() error {
 	for _, x := range []struct {
 		v *int64
 		d int64
-	}{{&o.CacheBytes, 64 << 20}, {&o.BlockCache, 32 << 20}, {&o.DirtyBytes, 32 << 20}, {&o.MaxWaiting, 64 << 20}} {
+	}{{&o.CacheBytes, 256 << 20}, {&o.BlockCache, 32 << 20}, {&o.MaxWaiting, 64 << 20}} {
 		if *x.v <= 0 {
 			*x.v = x.d
 		}
+	}
+	if o.DirtyBytes <= 0 {
+		o.DirtyBytes = min(max(o.CacheBytes/2, 8<<20), 128<<20)
 	}
 	return nil
 }
@@ -275,7 +278,7 @@ func (db *DB) writeRest() error {
 		case <-db.rounds: // nobody shall write it again
 		default:
 		}
-		db.t.written(r)
+		db.t.written(r, func() {})
 		db.flying = nil
 	}
 	if len(db.t.dirty) == 0 {
@@ -285,7 +288,7 @@ func (db *DB) writeRest() error {
 	if err := db.writeRound(r); err != nil {
 		return err
 	}
-	db.t.written(r)
+	db.t.written(r, func() {})
 	return nil
 }
 

@@ -16,26 +16,28 @@ func TestKnown(t *testing.T) {
 		t.Error("nothing known, yet a name is lacking")
 	}
 	for _, n := range []int{1, 1000, 200_000} {
-		k := newKnown(int64(n) * 32)
-		if !k.lacks(hash("name 0")) {
-			t.Error("an empty database has something")
-		}
-		for i := range n {
-			k.add(hash("name %d", i))
-		}
-		for i := range n {
-			if k.lacks(hash("name %d", i)) {
-				t.Fatalf("%d names: %d is lacking", n, i)
+		for _, expected := range []int{n, 1} { // one that was sized for it, and one that grows
+			k := newKnown(int64(expected) * 32)
+			if !k.lacks(hash("name 0")) {
+				t.Error("an empty database has something")
 			}
-		}
-		wrong := 0
-		for i := range 10_000 {
-			if !k.lacks(hash("other %d", i)) {
-				wrong++
+			for i := range n {
+				k.add(hash("name %d", i))
 			}
-		}
-		if wrong > 500 {
-			t.Errorf("%d names: %d of 10,000 others are taken for one of them", n, wrong)
+			for i := range n {
+				if k.lacks(hash("name %d", i)) {
+					t.Fatalf("%d names: %d is lacking", n, i)
+				}
+			}
+			wrong := 0
+			for i := range 10_000 {
+				if !k.lacks(hash("other %d", i)) {
+					wrong++
+				}
+			}
+			if wrong > 500 {
+				t.Errorf("%d names: %d of 10,000 others are taken for one of them", n, wrong)
+			}
 		}
 	}
 }

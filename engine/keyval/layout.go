@@ -62,6 +62,9 @@ func rowPrefix(b []byte, inner string, k state.Kind) []byte {
 	return b
 }
 
+// rowKey is where the row of a sub is.
+func rowKey(b []byte, s *sub) []byte { return append(rowPrefix(b, s.e.inner, s.kind), s.name...) }
+
 func scorePrefix(b []byte, inner string) []byte {
 	return append(binary.AppendUvarint(append(b, tagScore), uint64(len(inner))), inner...)
 }

@@ -10,8 +10,10 @@ package keyval
 
 const (
 	// replayItems is how many changed keys and rows make a round of a replay, if
-	// DirtyBytes do not before. Packed keys do not count.
+	// their bytes do not before. Packed keys do not count.
 	replayItems = 128 << 10
+	// replayBytes likewise.
+	replayBytes = 32 << 20
 	// clockEvery is how many entries are folded by one look at the clock.
 	clockEvery = 64
 	// loadLeast is the least size of logs for which a fold database is opened for
@@ -24,7 +26,7 @@ const (
 // foldAll folds what the logs and the proofs of forks hold and was not offered
 // yet, writing rounds on the way. Nothing is undecided and no round under way.
 func (db *DB) foldAll() error {
-	if db.t.absent != nil && db.logs.size() >= loadLeast {
+	if db.t.absent.empty() && db.logs.size() >= loadLeast {
 		if err := db.reopenKV(true); err != nil {
 			return err
 		}
@@ -67,7 +69,7 @@ func (db *DB) foldNow() int64 {
 // replayRound writes a round, in a replay, when enough has changed.
 func (db *DB) replayRound() error {
 	t := db.t
-	if !db.replaying || len(t.dirty) < replayItems && t.bytes < db.o.DirtyBytes && !t.packedFull() {
+	if !db.replaying || len(t.dirty) < replayItems && t.bytes < min(db.o.DirtyBytes, replayBytes) && !t.packedFull() {
 		return nil
 	}
 	return db.replayRoundNow()
@@ -81,7 +83,7 @@ func (db *DB) replayRoundNow() error {
 	if err := db.writeRound(r); err != nil {
 		return err
 	}
-	t.written(r)
+	t.written(r, func() {})
 	clear(r.keys) // the table may forget what they name
 	clear(r.subs)
 	db.reuse(r)
@@ -103,7 +105,7 @@ func (t *table) ordinary() {
 		// What was seen of such keys before must not be taken for what they are now.
 		t.renew()
 	}
-	t.bulk, t.absent, t.packed, t.packedMap, t.buf, t.payload = false, nil, nil, nil, nil, nil
+	t.bulk, t.packed, t.packedMap, t.buf, t.payload = false, nil, nil, nil, nil
 	for _, it := range t.dirty {
 		if it.s != nil {
 			t.relist(it.s)

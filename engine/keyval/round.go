@@ -52,10 +52,13 @@ type takenMap struct {
 func (r *round) before(g *group) bool { return r.group == nil || r.group.id < g.id }
 
 const (
-	// roundItems is how many changed keys and rows make a round.
-	roundItems = 16_384
+	// roundItems is how many changed keys and rows make a round. What is changed again
+	// meanwhile is written once; who scans has to put as many in order.
+	roundItems = 65_536
 	// roundParts of DirtyBytes likewise.
-	roundParts = 4
+	roundParts = 2
+	// writtenItems is how many of them are noted as written at a time, while others wait.
+	writtenItems = 2048
 )
 
 // gather hands a round to the goroutine that writes them, if there is one to be
@@ -180,13 +183,17 @@ func (db *DB) reuse(r *round) {
 }
 
 // endRound notes that r is in the fold database, or that nothing can be. db.mu is
-// held.
+// held, but for moments, in which others go on: what is not noted yet is still
+// looked for in the table.
 func (db *DB) endRound(r *round, err error) {
 	if err != nil {
 		db.broken = lattice.E(lattice.Storage, fmt.Errorf("write to the fold database: %w", err))
 		db.o.Logger.Error("the store takes no writes until it is opened again", "store", db.store.Short(), "err", db.broken)
 	} else {
-		db.t.written(r)
+		db.t.written(r, func() {
+			db.mu.Unlock()
+			db.mu.Lock()
+		})
 	}
 	db.flying = nil
 	db.kick()
@@ -297,9 +304,10 @@ func (w *rowWriter) writeKey(x *takenKey) error {
 	return nil
 }
 
-// known notes that the fold database will hold something of that name.
+// known notes that the fold database will hold something of that name. When others
+// may be reading, written does.
 func (w *rowWriter) known(name []byte) {
-	if t := w.db.t; t.absent != nil {
+	if t := w.db.t; t.bulk && t.absent != nil {
 		t.absent.add(t.hash(name))
 	}
 }
@@ -313,7 +321,7 @@ func (w *rowWriter) writePacked(x *packedKey) {
 
 func (w *rowWriter) writeSub(x *takenSub) {
 	s, t := x.s, w.db.t
-	w.key = append(rowPrefix(w.key[:0], s.e.inner, s.kind), s.name...)
+	w.key = rowKey(w.key[:0], s)
 	switch {
 	case len(x.row) > 0:
 		w.value = t.codec.appendRow(w.value[:0], x.row)
@@ -341,63 +349,50 @@ func (w *rowWriter) writeScore(x *takenSub) {
 	}
 }
 
-// written notes that a round is in the fold database. DB.mu is held.
-func (t *table) written(r *round) {
+// know notes that the fold database holds something of a name. Until here it was
+// dirty, so nobody has looked for it there. DB.mu is held.
+func (t *table) know(name func([]byte) []byte) {
+	if t.absent == nil || t.bulk {
+		return
+	}
+	var room [96]byte
+	t.absent.add(t.hash(name(room[:0])))
+}
+
+// written notes that a round is in the fold database. DB.mu is held; pause may let
+// others have it.
+func (t *table) written(r *round, pause func()) {
+	// Keys first: who looks for a row that the table forgot has to know that its key is stored.
+	var gone []*entry
 	for i := range r.keys {
 		x := &r.keys[i]
-		e := x.e
-		e.stored = !x.k.absent()
-		e.apart = len(x.k.register) > 0 && x.k.apart()
-		e.expireAt, e.expires = x.k.expiresAt()
-		if e.dirty == r.n {
-			e.dirty = 0
+		if t.keyWritten(x, r.n); x.e.absent() {
+			gone = append(gone, x.e)
 		}
-		for _, k := range subKinds {
-			if rows := e.subs[k]; rows != nil && rows.wiped == r.n {
-				rows.wiped = 0
-			}
-		}
-		if e.dirty == 0 {
-			t.relistKey(e)
+		if i%writtenItems == writtenItems-1 {
+			pause()
 		}
 	}
-	defer t.dropGone(r)
-	for _, x := range r.subs {
-		s := x.s
-		s.stored = len(x.row) > 0
-		s.score, s.scored = scoreOf(s.kind, x.row)
-		if s.dirty == r.n {
-			s.dirty = 0
-		}
-		t.relist(s)
-	}
-	for _, x := range r.subs {
-		if rows := x.s.e.subs[x.s.kind]; rows != nil && rows.swept != r.n {
+	var kinds []*subRows
+	for i, x := range r.subs {
+		if rows := t.rowWritten(x, r.n); rows != nil && rows.swept != r.n {
 			rows.swept = r.n
-			rows.forgetWritten()
+			kinds = append(kinds, rows)
+		}
+		if i%writtenItems == writtenItems-1 {
+			pause()
+		}
+	}
+	for _, rows := range kinds {
+		rows.forgetWritten()
+	}
+	for _, e := range gone { // and their rows with them
+		if e.dirty == 0 && e.absent() && !e.gone && !slices.ContainsFunc(e.subs[:], func(x *subRows) bool { return x != nil && (x.wiped != 0 || len(x.rows) > 0) }) {
+			t.drop(e.shard, item{e: e})
 		}
 	}
 	for _, x := range r.maps {
 		x.m.forgetWritten()
-	}
-}
-
-// dropGone takes out of the table what a round found gone, and which nobody has made
-// again since: rather look for it in vain than be full of what was. DB.mu is held.
-func (t *table) dropGone(r *round) {
-	for _, x := range r.subs {
-		if s := x.s; s.dirty == 0 && len(s.row) == 0 && !s.gone && s.attached() {
-			t.drop(s.e.shard, item{s.e, s})
-		}
-	}
-	for i := range r.keys {
-		e := r.keys[i].e
-		if e.dirty != 0 || !e.absent() || e.gone {
-			continue
-		}
-		if !slices.ContainsFunc(e.subs[:], func(x *subRows) bool { return x != nil && (x.wiped != 0 || len(x.rows) > 0) }) {
-			t.drop(e.shard, item{e: e})
-		}
 	}
 	for _, rows := range t.wiped {
 		for _, s := range rows {
@@ -407,4 +402,51 @@ func (t *table) dropGone(r *round) {
 		}
 	}
 	t.wiped = nil
+}
+
+// keyWritten notes that round n has written a key.
+func (t *table) keyWritten(x *takenKey, n uint64) {
+	e := x.e
+	if is := !x.k.absent(); is != e.stored {
+		if is {
+			t.know(func(b []byte) []byte { return recordKey(b, e.inner) })
+		}
+		e.stored = is
+	}
+	e.apart = len(x.k.register) > 0 && x.k.apart()
+	e.expireAt, e.expires = x.k.expiresAt()
+	if e.dirty == n {
+		e.dirty = 0
+	}
+	for _, k := range subKinds {
+		if rows := e.subs[k]; rows != nil && rows.wiped == n {
+			rows.wiped = 0
+		}
+	}
+	if e.dirty == 0 {
+		t.relistKey(e)
+	}
+}
+
+// rowWritten is keyWritten for a row, which leaves the table if it was found gone and
+// nobody has made it again since: rather look for it in vain than be full of what was.
+// It returns the rows of its kind.
+func (t *table) rowWritten(x takenSub, n uint64) *subRows {
+	s := x.s
+	if is := len(x.row) > 0; is != s.stored {
+		if is {
+			t.know(func(b []byte) []byte { return rowKey(b, s) })
+		}
+		s.stored = is
+	}
+	s.score, s.scored = scoreOf(s.kind, x.row)
+	if s.dirty == n {
+		s.dirty = 0
+	}
+	t.relist(s)
+	rows := s.e.subs[s.kind]
+	if s.dirty == 0 && len(s.row) == 0 && !s.gone && s.attached() {
+		t.drop(s.e.shard, item{s.e, s})
+	}
+	return rows
 }

@@ -38,9 +38,12 @@ type table struct {
 	wiped []map[string]*sub // rows of keys that were wiped: what is not attached can go
 	undo  *undo             // where changes are noted; nil: they stay
 
+	// absent is what the fold database does not hold, of keys and rows; nil: not
+	// known. While logs are folded whoever writes rounds adds to it, and then written.
+	absent *known
+
 	// While logs are folded and nobody else is there (see replay.go):
 	bulk      bool     // created and scores of the lists are not kept
-	absent    *known   // what the fold database does not hold
 	packed    *packed  // keys that are not in the shards
 	packedMap *mapInfo // of the last of them
 	buf       []byte   // scratch
@@ -227,13 +230,12 @@ func (t *table) find(m *mapInfo, inner []byte, keyAt int, shared bool) (*entry, 
 
 // loadKey fills e from the fold database.
 func (t *table) loadKey(e *entry) error {
-	if t.absent != nil {
-		t.buf = recordKey(t.buf[:0], e.inner)
-		if t.absent.lacks(t.hash(t.buf)) {
-			return nil
-		}
+	var room [64]byte
+	name := recordKey(room[:0], e.inner)
+	if t.absent != nil && t.absent.lacks(t.hash(name)) {
+		return nil
 	}
-	v, ok, err := t.db.Get(recordKey(make([]byte, 0, 64), e.inner))
+	v, ok, err := t.db.Get(name)
 	if err != nil || !ok {
 		return err
 	}
@@ -318,13 +320,12 @@ func (t *table) findSub(e *entry, k state.Kind, name []byte, shared bool) (*sub,
 }
 
 func (t *table) loadSub(s *sub) error {
-	if t.absent != nil {
-		t.buf = append(rowPrefix(t.buf[:0], s.e.inner, s.kind), s.name...)
-		if t.absent.lacks(t.hash(t.buf)) {
-			return nil
-		}
+	var room [96]byte
+	name := rowKey(room[:0], s)
+	if t.absent != nil && t.absent.lacks(t.hash(name)) {
+		return nil
 	}
-	v, ok, err := t.db.Get(append(rowPrefix(make([]byte, 0, 64), s.e.inner, s.kind), s.name...))
+	v, ok, err := t.db.Get(name)
 	if err != nil || !ok {
 		return err
 	}

@@ -71,7 +71,7 @@ type Config struct {
 type StateConfig struct {
 	Durability signedlog.Durability // what an acknowledged write of a key survives
 	FlushEvery time.Duration        // how late a sync may be at level Interval; default 1 s
-	CacheBytes int64                // of keys in memory, about; default 64 MiB
+	CacheBytes int64                // of keys in memory, about; default 256 MiB
 	// DormantAfter is how long a member may be gone before an admin's node says that it
 	// is dormant; 0: none does.
 	DormantAfter time.Duration
