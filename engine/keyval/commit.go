@@ -80,19 +80,6 @@ func (db *DB) Update(f func(*Tx) error) (Ticket, error) { return db.update(f, fa
 // wrote: listeners do not hear of it.
 func (db *DB) UpdateQuietly(f func(*Tx) error) (Ticket, error) { return db.update(f, true, true) }
 
-// UpdateNow is UpdateQuietly for who brings the writes of many, and would wait for
-// the ticket next. Where a decision takes no sync, it is made here: that saves a
-// change of goroutines.
-func (db *DB) UpdateNow(f func(*Tx) error) (Ticket, error) {
-	if db.o.Durability == signedlog.Fsync {
-		return db.UpdateQuietly(f)
-	}
-	t, err := db.update(f, true, false)
-	for !t.decided() && db.commitNext(false) {
-	}
-	return t, err
-}
-
 func (db *DB) update(f func(*Tx) error, quiet, kick bool) (Ticket, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -227,10 +214,9 @@ func (db *DB) Run(ctx context.Context) error {
 	}()
 	for stopping := false; ; {
 		db.company()
-		if db.commitNext(stopping) {
-			if l := db.logs.get(db.own); l != nil && db.o.Durability == signedlog.Fsync {
-				l.Prepare() // whoever waited has been answered
-			}
+		committed := db.commitNext(stopping)
+		db.prepare() // whoever waited has been answered
+		if committed {
 			continue
 		}
 		db.tellFollowers() // of what was made again, or released
@@ -400,6 +386,7 @@ func (db *DB) write(g *group) (written bool, err error) {
 	}
 	g.entry = e
 	if db.o.Durability == signedlog.Fsync {
+		db.unprepared.Add(int64(len(e.Bytes())))
 		return true, l.Flush()
 	}
 	l.Notify(g.seq, func(e error) { err = e }) // before it returns, at these levels

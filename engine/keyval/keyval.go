@@ -11,7 +11,7 @@
 //  1. Update runs the caller's function, alone. Each operation gets its dot, goes
 //     into the group being built, and changes the table in memory, which every
 //     later transaction sees. A crash leaves nothing of it.
-//  2. The committer (Run; or UpdateNow, where step 3 takes no sync) takes the group
+//  2. The committer (Run, or Decide) takes the group
 //     and lets the next one build. It signs
 //     the group as one entry, whose parents are the folded tips of the other
 //     writers that have moved, and appends it to this incarnation's log, which the
@@ -172,18 +172,20 @@ type DB struct {
 	// store is opened again.
 	stalled, broken error
 
-	undo      undo
-	updates   uint64
-	writes    atomic.Uint64 // updates that wrote
-	lastGroup uint64        // number of the newest group
-	decided   uint64        // all groups up to it are decided. Invariant: decided <= lastGroup
-	nextSeq   uint64        // sequence number of the newest group's entry
-	lastTime  uint64        // greatest time of an entry folded or begun
-	building  *group        // takes updates
-	queue     []*group
-	bodies    []byte        // memory for the bodies of the operations to come
-	spare     []sigchain.Op // likewise for the operations of a group
-	writing   *group        // the committer has it
+	undo    undo
+	updates uint64
+	writes  atomic.Uint64 // updates that wrote
+	// unprepared is bytes appended since room was made ahead in the log.
+	unprepared atomic.Int64
+	lastGroup  uint64 // number of the newest group
+	decided    uint64 // all groups up to it are decided. Invariant: decided <= lastGroup
+	nextSeq    uint64 // sequence number of the newest group's entry
+	lastTime   uint64 // greatest time of an entry folded or begun
+	building   *group // takes updates
+	queue      []*group
+	bodies     []byte        // memory for the bodies of the operations to come
+	spare      []sigchain.Op // likewise for the operations of a group
+	writing    *group        // the committer has it
 
 	base     *base                   // what the state begins from; nil: nothing
 	incoming *incoming               // what is to take its place

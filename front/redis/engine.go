@@ -33,10 +33,12 @@ type past interface {
 	ParseToken(b []byte) (state.Frontier, error)
 }
 
-// hurries is a State that decides an update before it returns, where that takes
-// no sync.
+// hurries is a State whose caller may decide its updates by itself.
 type hurries interface {
-	UpdateNow(fn func(structs.Rows) error) (Ticket, error)
+	// UpdateLater is Update. What it wrote is decided when Decide returned for its
+	// ticket, or for a later one.
+	UpdateLater(fn func(structs.Rows) error) (Ticket, error)
+	Decide(Ticket)
 }
 
 // listens is a State that others write to as well, and that tells of it.
@@ -57,11 +59,14 @@ func (e engine) Update(f func(structs.Rows) error) (Ticket, error) {
 	return ticketOf(t), err
 }
 
-// UpdateNow is Update for a loop.
-func (e engine) UpdateNow(f func(structs.Rows) error) (Ticket, error) {
-	t, err := e.DB.UpdateNow(func(tx *keyval.Tx) error { return f(tx) })
+// UpdateLater implements hurries.
+func (e engine) UpdateLater(f func(structs.Rows) error) (Ticket, error) {
+	t, err := e.DB.UpdateLater(func(tx *keyval.Tx) error { return f(tx) })
 	return ticketOf(t), err
 }
+
+// Decide implements hurries.
+func (e engine) Decide(t Ticket) { e.DB.Decide(t.(keyval.Ticket)) }
 
 // ticketOf returns nil for a ticket that is decided.
 func ticketOf(t keyval.Ticket) Ticket {

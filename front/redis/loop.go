@@ -24,16 +24,17 @@ import (
 // mistake, a peer that does not take its replies, TLS, a limit on idle time. It comes back after
 // calmBatches of commands on state.
 //
-// What is not decided yet is waited for outside of the loop where that takes a
-// sync; where it takes only a write to a file, the loop waits: nothing would be won.
+// What was written is decided by the loop itself, when it has done what there is to do,
+// in one entry: then all replies leave. That takes a sync at level fsync. Where syncs
+// are slow, it is waited for outside of the loop, which serves others meanwhile.
 type loop struct {
 	srv      *Server
 	ctx      context.Context // ends when the server stops for good
 	draining chan struct{}   // closed when no more commands are executed
 	spawn    func(func())    // runs something that the server waits for
 	poll     *poller
-	prompt   bool // decisions take no sync
 	update   func(func(structs.Rows) error) (Ticket, error)
+	hurries  hurries // whose updates the loop decides; nil: it cannot
 
 	mu    sync.Mutex
 	ended bool
@@ -49,6 +50,10 @@ type loop struct {
 	running []*conn // those of the transaction
 	fn      func(structs.Rows) error
 	now     time.Time
+	later   bool          // the loop decides what is written in this turn
+	held    []*conn       // whose replies wait for that
+	tickets []Ticket      // likewise
+	lag     time.Duration // how long a decision takes, lately
 }
 
 // seat is a connection's place in a loop. Owned by the loop's goroutine while it is
@@ -71,6 +76,10 @@ const (
 	calmBatches = 4
 	// turnCommands bounds what runs under one lock of the store.
 	turnCommands = 2048
+	// turnsTogether bounds how often the loop looks for more to decide at once.
+	turnsTogether = 4
+	// slowDecision is how long a decision takes that the loop does not wait for.
+	slowDecision = 2 * time.Millisecond
 )
 
 // errMoved means that the connection is in a loop now.
@@ -85,13 +94,10 @@ func newLoop(s *Server, ctx context.Context, draining chan struct{}, spawn func(
 		return nil
 	}
 	l := &loop{
-		srv: s, ctx: ctx, draining: draining, spawn: spawn, poll: p, prompt: s.cfg.About.Durability != "fsync",
-		conns: map[socket]*conn{},
+		srv: s, ctx: ctx, draining: draining, spawn: spawn, poll: p, conns: map[socket]*conn{},
 	}
-	l.fn, l.update = l.runAll, s.state.Update
-	if h, ok := s.state.(hurries); ok {
-		l.update = h.UpdateNow
-	}
+	l.fn = l.runAll
+	l.hurries, _ = s.state.(hurries)
 	return l
 }
 
@@ -166,12 +172,7 @@ func (l *loop) wakeUp() {
 // goroutines.
 func (l *loop) run() {
 	for {
-		err := l.poll.wait(len(l.ready) == 0, func(s socket, ended bool) {
-			if c := l.conns[s]; c != nil {
-				c.seat.more, c.seat.over = true, c.seat.over || ended
-				l.enqueue(c)
-			}
-		})
+		err := l.poll.wait(len(l.ready) == 0, l.hear)
 		l.now = time.Now()
 		l.listen()
 		select {
@@ -184,6 +185,14 @@ func (l *loop) run() {
 			return
 		}
 		l.turn()
+	}
+}
+
+// hear notes that a socket has something to read.
+func (l *loop) hear(s socket, ended bool) {
+	if c := l.conns[s]; c != nil {
+		c.seat.more, c.seat.over = true, c.seat.over || ended
+		l.enqueue(c)
 	}
 }
 
@@ -231,8 +240,46 @@ func (l *loop) listen() {
 // has reports whether a connection is in this loop.
 func (l *loop) has(c *conn) bool { return c.loop == l && l.conns[c.seat.s] == c }
 
-// turn serves those that are ready.
+// turn serves those that are ready, and those that become ready meanwhile, so that more
+// share an entry; then it decides what they wrote, and answers.
 func (l *loop) turn() {
+	l.update, l.later = l.srv.state.Update, l.hurries != nil && l.lag < slowDecision
+	if l.later {
+		l.update = l.hurries.UpdateLater
+	}
+	l.serve()
+	for n := 1; len(l.held) > 0 && n < turnsTogether; n++ {
+		if err := l.poll.wait(false, l.hear); err != nil || len(l.ready) == 0 {
+			break // the next wait has the error, too
+		}
+		l.serve()
+	}
+	l.decide()
+}
+
+// decide commits what was written in the turn, and answers.
+func (l *loop) decide() {
+	if len(l.tickets) > 0 {
+		began := time.Now()
+		for _, t := range l.tickets { // a reader's may be older than a writer's before it
+			l.hurries.Decide(t)
+		}
+		l.lag += (time.Since(began) - l.lag) / 8
+		clear(l.tickets)
+		l.tickets = l.tickets[:0]
+	}
+	held := l.held
+	for _, c := range held {
+		if c.seat.waits = false; l.has(c) {
+			l.answer(c)
+		}
+	}
+	clear(held)
+	l.held = held[:0]
+}
+
+// serve runs what those that are ready have sent.
+func (l *loop) serve() {
 	ready := l.ready
 	l.ready = l.ready[len(l.ready):]
 	for _, c := range ready {
@@ -372,7 +419,16 @@ func (l *loop) transact(cs []*conn, run func(func(structs.Rows) error) (Ticket, 
 			c.seat.next = c.chunk(c.seat.next)
 		}
 	}
-	if t != nil && !l.prompt {
+	switch {
+	case t == nil:
+	case l.later:
+		for _, c := range cs {
+			c.seat.waits = true
+		}
+		l.held, l.tickets = append(l.held, cs...), append(l.tickets, t)
+		return
+	default:
+		l.lag -= l.lag / 256 // it is tried again
 		l.await(slices.Clone(cs), t)
 		return
 	}
