@@ -14,8 +14,8 @@ import (
 	sdk "github.com/lattice-log/lattice/client"
 )
 
-// asked is a client of a node.
-func asked(t *testing.T, n *Node) *sdk.Client {
+// sdkOf is a client of a node.
+func sdkOf(t *testing.T, n *Node) *sdk.Client {
 	t.Helper()
 	c, err := sdk.Dial(sdk.Options{URL: "http://" + n.Info().HTTP})
 	if err != nil {
@@ -62,7 +62,7 @@ func TestWhatAPeerLacksIsShown(t *testing.T) {
 	c := newCouple(t)
 	topic := c.topic("orders", 1)
 	tp := lattice.TopicPartition{Topic: topic.ID}
-	a, b := asked(t, c.a), asked(t, c.b)
+	a, b := sdkOf(t, c.a), sdkOf(t, c.b)
 	cl := client(t, c.a, kgo.DefaultProduceTopic("orders"))
 	produce := func(n int) {
 		t.Helper()
@@ -129,7 +129,7 @@ func TestWhatAPeerLacksIsShown(t *testing.T) {
 // by an address: of the member that is named, or of whichever is there.
 func TestConnectByAddress(t *testing.T) {
 	c := newCouple(t)
-	a := asked(t, c.a)
+	a := sdkOf(t, c.a)
 	reaches := func(want bool) func() bool {
 		return func() bool { _, p := statusOf(t, a); return p.Reachable == want }
 	}
