@@ -105,6 +105,26 @@ func TestManyHeads(t *testing.T) {
 	see("k", "all", peers...)
 }
 
+// TestWideBatch: one entry that settles conflicts of a thousand keys cites all their heads.
+func TestWideBatch(t *testing.T) {
+	m := newMesh(t)
+	a, b := m.peer('a', 0), m.peer('b', 5)
+	var left, right, both []change
+	for i := range 1000 {
+		k := fmt.Sprint("key ", i)
+		left, right, both = append(left, set(k, "left")), append(right, set(k, "right")), append(both, set(k, "both"))
+	}
+	a.write(left...)
+	b.write(right...)
+	meet(a, b)
+	see("key 999", "right|left", a, b)
+	a.write(both...)
+	meet(a, b)
+	for _, i := range []int{0, 1, 500, 998, 999} {
+		see(fmt.Sprint("key ", i), "both", a, b)
+	}
+}
+
 // TestCounters: every increment counts once, and a delete takes what it saw.
 func TestCounters(t *testing.T) {
 	for name, c := range map[string]struct {
