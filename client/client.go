@@ -65,14 +65,15 @@ type Client struct {
 	store     string
 	transport *http.Transport
 
-	node   pbconnect.NodeServiceClient
-	stores pbconnect.StoreServiceClient
-	topics pbconnect.TopicServiceClient
-	logs   pbconnect.LogServiceClient
-	groups pbconnect.GroupServiceClient
-	proofs pbconnect.ProofServiceClient
-	keys   pbconnect.KeyServiceClient
-	peers  pbconnect.PeerServiceClient
+	node     pbconnect.NodeServiceClient
+	stores   pbconnect.StoreServiceClient
+	topics   pbconnect.TopicServiceClient
+	stranded pbconnect.StrandedServiceClient
+	logs     pbconnect.LogServiceClient
+	groups   pbconnect.GroupServiceClient
+	proofs   pbconnect.ProofServiceClient
+	keys     pbconnect.KeyServiceClient
+	peers    pbconnect.PeerServiceClient
 }
 
 // Dial prepares a client; the connection is made by the first call. With
@@ -166,6 +167,7 @@ func (c *Client) services(base, token string) {
 	c.node = pbconnect.NewNodeServiceClient(hc, base, opts...)
 	c.stores = pbconnect.NewStoreServiceClient(hc, base, opts...)
 	c.topics = pbconnect.NewTopicServiceClient(hc, base, opts...)
+	c.stranded = pbconnect.NewStrandedServiceClient(hc, base, opts...)
 	c.logs = pbconnect.NewLogServiceClient(hc, base, opts...)
 	c.groups = pbconnect.NewGroupServiceClient(hc, base, opts...)
 	c.proofs = pbconnect.NewProofServiceClient(hc, base, opts...)

@@ -122,7 +122,10 @@ type couple struct {
 	sa, sb *store.Store
 }
 
-func newCouple(t *testing.T) *couple {
+func newCouple(t *testing.T) *couple { return newCoupleAs(t, roster.Writer) }
+
+// newCoupleAs is newCouple of a second node with a role.
+func newCoupleAs(t *testing.T, role roster.Role) *couple {
 	t.Helper()
 	c := &couple{t: t, wires: [2]*wire{newWire(t), newWire(t)}, ca: local(t), cb: local(t)}
 	for i, cfg := range []*Config{&c.ca, &c.cb} {
@@ -131,7 +134,7 @@ func newCouple(t *testing.T) *couple {
 	c.a, c.stopA = runNode(t, c.ca)
 	c.b, _ = runNode(t, c.cb)
 	c.sa = defaultOf(t, c.a)
-	token, _, err := c.sa.Invite(t.Context(), roster.Writer, time.Hour, c.a.mesh.Addresses()...)
+	token, _, err := c.sa.Invite(t.Context(), role, time.Hour, c.a.mesh.Addresses()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +142,7 @@ func newCouple(t *testing.T) *couple {
 		t.Fatal(err)
 	}
 	c.sb = defaultOf(t, c.b)
-	soon(t, "the right to write", func() bool { return c.sb.Role() == roster.Writer })
+	soon(t, "the right to write", func() bool { return c.sb.Role() == role })
 	return c
 }
 

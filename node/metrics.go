@@ -27,8 +27,8 @@ func (n *Node) registerMetrics() error {
 // storeMetrics describes the stores each time someone asks. Topics are labels,
 // partitions are not: a node may have many thousands.
 type storeMetrics struct {
-	stores                                                              *stores
-	info, partitions, bytes, start, committed, cut, fail, alone, behind *prometheus.Desc
+	stores                                                                        *stores
+	info, partitions, bytes, start, committed, cut, fail, alone, behind, stranded *prometheus.Desc
 
 	snapshots, snapshotTime, upkeepFailures, prunedEntries, prunedBytes, unshared *prometheus.Desc
 	held, waiting, void, equivocations                                            *prometheus.Desc
@@ -50,6 +50,8 @@ func newStoreMetrics(s *stores) storeMetrics {
 		alone:      desc("topic_only_here_records", "Records of partitions with replicas that this node leads, which no other member is known to hold.", "store", "topic"),
 		behind:     desc("topic_replicas_behind", "Replicas that are not in sync, of partitions that this node leads.", "store", "topic"),
 
+		stranded: desc("topic_stranded_batches", "Batches beyond the base of a later term that are kept aside here, and were not re-produced.", "store", "topic"),
+
 		snapshots:      desc("state_snapshots", "Snapshots of the store's keys that are kept.", "store"),
 		snapshotTime:   desc("state_snapshot_time_seconds", "When the newest of them was taken, in seconds since 1970; 0: there is none.", "store"),
 		upkeepFailures: desc("state_upkeep_failures_total", "Failures of taking snapshots and pruning by policy, since the start.", "store"),
@@ -65,7 +67,7 @@ func newStoreMetrics(s *stores) storeMetrics {
 
 // Describe implements prometheus.Collector.
 func (m storeMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.info, m.partitions, m.bytes, m.start, m.committed, m.cut, m.fail, m.alone, m.behind, m.snapshots, m.snapshotTime, m.upkeepFailures, m.prunedEntries, m.prunedBytes, m.unshared, m.held, m.waiting, m.void, m.equivocations} {
+	for _, d := range []*prometheus.Desc{m.info, m.partitions, m.bytes, m.start, m.committed, m.cut, m.fail, m.alone, m.behind, m.stranded, m.snapshots, m.snapshotTime, m.upkeepFailures, m.prunedEntries, m.prunedBytes, m.unshared, m.held, m.waiting, m.void, m.equivocations} {
 		ch <- d
 	}
 }
@@ -133,7 +135,7 @@ func (m storeMetrics) collectUpkeep(s *store.Store, name string, ch chan<- prome
 
 func (m storeMetrics) collectTopics(s *store.Store, gauge func(d *prometheus.Desc, v int64, topic string)) {
 	for _, t := range s.Topics() {
-		var bytes, begin, committed, cut, failed, alone, behind int64
+		var bytes, begin, committed, cut, failed, alone, behind, stranded int64
 		for n := range t.Partitions {
 			p, err := s.Partition(t.ID, n)
 			if errors.Is(err, store.ErrNotLeader) {
@@ -148,6 +150,7 @@ func (m storeMetrics) collectTopics(s *store.Store, gauge func(d *prometheus.Des
 			begin += st.Start
 			committed += st.Committed
 			cut += st.CutBytes
+			stranded += p.StrandedBlocks()
 			if acks := p.AckStatus(); p.Leads() && len(acks.Replicas) > 1 {
 				alone += acks.OnlyHere
 				for _, r := range acks.Replicas {
@@ -168,5 +171,6 @@ func (m storeMetrics) collectTopics(s *store.Store, gauge func(d *prometheus.Des
 		gauge(m.fail, failed, t.Name)
 		gauge(m.alone, alone, t.Name)
 		gauge(m.behind, behind, t.Name)
+		gauge(m.stranded, stranded, t.Name)
 	}
 }

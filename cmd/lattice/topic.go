@@ -17,7 +17,7 @@ import (
 
 func newTopic(a *app) *cobra.Command {
 	return family("topic", "Create, list and change topics",
-		newTopicCreate(a), newTopicList(a), newTopicDescribe(a), newTopicAlter(a), newTopicDelete(a), newTopicTruncate(a), newTopicLead(a))
+		newTopicCreate(a), newTopicList(a), newTopicDescribe(a), newTopicAlter(a), newTopicDelete(a), newTopicTruncate(a), newTopicLead(a), newTopicStranded(a))
 }
 
 // topicRow is a topic as JSON.

@@ -12,16 +12,23 @@ import (
 
 func newTopicLead(a *app) *cobra.Command {
 	var to string
-	var all bool
+	var all, unclean, yes bool
 	var partitions []int32
 	cmd := &cobra.Command{
-		Use:   "lead TOPIC --to NODE (--partition N | --all)",
+		Use:   "lead TOPIC --to NODE (--partition N | --all) [--unclean]",
 		Short: "Give partitions to another leader",
 		Long: `Give partitions of a topic to another member, which takes what is written from then on. It can be asked
 for at any node; the leader and who is to lead must be connected. What is acknowledged stays, and
-producers and consumers go on: for a moment they are told to try again.`,
+producers and consumers go on: for a moment they are told to try again.
+
+With --unclean the old leader is not asked: it may be gone for good. Only an admin can, and it is asked for
+at a node of an admin: the new leader goes on from what that node has. What the old leader, or another member, has beyond that
+is not in the log any more, also if it was acknowledged: when they hear of it they keep it aside
+(lattice topic stranded). If the old leader is away and went on in a term of its own that nobody here has
+heard of, its own term rules once it is back, and what was written meanwhile is kept aside instead.`,
 		Example: `  lattice topic lead orders --partition 3 --to 8c2f
-  lattice topic lead orders --all --to 8c2f`,
+  lattice topic lead orders --all --to 8c2f
+  lattice topic lead orders --all --to 8c2f --unclean`,
 		Args: exactly("TOPIC"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -35,6 +42,9 @@ producers and consumers go on: for a moment they are told to try again.`,
 				return err
 			}
 			defer c.Close()
+			if unclean {
+				return a.leadUnclean(cmd, c, args[0], to, yes, partitions)
+			}
 			led, err := c.LeadTopic(cmd.Context(), args[0], to, partitions...)
 			var e *client.Error
 			switch {
@@ -58,6 +68,8 @@ producers and consumers go on: for a moment they are told to try again.`,
 	}
 	cmd.Flags().StringVar(&to, "to", "", "the member that is to lead, by its key or how that begins")
 	cmd.Flags().BoolVar(&all, "all", false, "all partitions")
+	cmd.Flags().BoolVar(&unclean, "unclean", false, "without the old leader's word; records that only others have are stranded")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	cmd.Flags().Int32SliceVarP(&partitions, "partition", "p", nil, "these partitions")
 	a.outputFlag(cmd)
 	a.completeFirst(cmd, topicNames)

@@ -44,6 +44,9 @@ func parse(s sigchain.Signed) operations {
 			needs, err = parseLasting(s, op, &o.roster)
 		case state.KindPut, state.KindEnd, state.KindExpire:
 			o.state[i], err = ops.Parse(op)
+			if err == nil {
+				needs = needsOf(o.state[i])
+			}
 		default:
 			o.unknown = true
 		}
@@ -61,6 +64,18 @@ func parse(s sigchain.Signed) operations {
 		}
 	}
 	return o
+}
+
+// UncleanMap is the system map of unclean grants (core/grant): only an admin's entries
+// change it. Whoever reads it so finds an admin's word.
+const UncleanMap = "$unclean"
+
+// needsOf is the role that a change of a key needs.
+func needsOf(op state.Op) roster.Role {
+	if m, _ := op.Target(); m == UncleanMap {
+		return roster.Admin
+	}
+	return roster.Writer
 }
 
 // enrols reports whether the roster must know of an entry.

@@ -47,6 +47,20 @@ func TestRights(t *testing.T) {
 	}
 }
 
+// TestUncleanWord: a key of unclean grants is an admin's alone, on every node; whoever else
+// changes or ends one has no effect.
+func TestUncleanWord(t *testing.T) {
+	sc := newScene(t)
+	grants := after(t, "olga", sc.grants, nil, grant(t, "adam", roster.Admin))
+	admin := first(t, "adam", sc.genesis.Home(), 1, sigchain.Link{}, []sigchain.Signed{grants}, setIn(t, UncleanMap, "adam", 1, "k", "adam"))
+	writer := after(t, "bob", sc.bob, nil, setIn(t, UncleanMap, "bob", 1, "k", "bob"))
+	beside := after(t, "ann", sc.ann, nil, set(t, "ann", 1, "k", "ann"))
+	sc.agree(t, []sigchain.Signed{grants, admin, writer, beside}, func(r *replica) {
+		r.wantEffect(grants, admin, beside)
+		r.wantVoid(writer, ErrRights)
+	})
+}
+
 // TestInherited: a right is kept by the chains that follow, from where they do.
 func TestInherited(t *testing.T) {
 	sc := newScene(t)

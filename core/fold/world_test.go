@@ -76,10 +76,16 @@ func refs(all []sigchain.Signed) []sigchain.Ref {
 // set is an operation that sets a key of the map "0", ending these dots.
 func set(t rapid.TB, name string, incarnation uint64, key, value string, supersedes ...state.Dot) sigchain.Op {
 	t.Helper()
+	return setIn(t, "0", name, incarnation, key, value, supersedes...)
+}
+
+// setIn is set in a map.
+func setIn(t rapid.TB, in, name string, incarnation uint64, key, value string, supersedes ...state.Dot) sigchain.Op {
+	t.Helper()
 	slices.SortFunc(supersedes, state.Dot.Compare)
 	slices.SortFunc(supersedes, state.Dot.Compare)
 	p := &state.Put{
-		Address: state.Address{Map: "0", Key: []byte(key), Kind: state.Register}, Payload: state.Payload{Bytes: []byte(value)}, Supersedes: supersedes,
+		Address: state.Address{Map: in, Key: []byte(key), Kind: state.Register}, Payload: state.Payload{Bytes: []byte(value)}, Supersedes: supersedes,
 	}
 	op, err := p.Encode(state.Writer{Author: id(name), Incarnation: incarnation})
 	if err != nil {

@@ -14,6 +14,9 @@ import (
 	"github.com/lattice-log/lattice/storage/aside"
 )
 
+// ErrNoBranch means that there is no such stranded branch. Kind NotFound.
+var ErrNoBranch = aside.ErrNone
+
 // Stranded is a branch that is kept aside.
 type Stranded struct {
 	branch.Branch
@@ -47,7 +50,7 @@ func strandedOf(k aside.Kept) Stranded {
 	return s
 }
 
-// FindStranded returns the branch with an ID. Wraps aside.ErrNone.
+// FindStranded returns the branch with an ID. Wraps ErrNoBranch.
 func (p *Partition) FindStranded(id string) (Stranded, error) {
 	k, err := p.shelf().Find(id)
 	if err != nil {
@@ -116,13 +119,40 @@ func LeafOf(b []byte) (lattice.Hash, error) {
 	}.Hash(), nil
 }
 
+// StrandedBlocks is how many blocks are kept aside and were not re-produced. Cheap.
+func (p *Partition) StrandedBlocks() int64 { return p.aside.Load() }
+
+// countStranded looks how many those are.
+func (p *Partition) countStranded() {
+	if _, err := p.o.FS.Stat(p.o.FS.PathJoin(p.o.Dir, aside.Dir)); err != nil {
+		p.aside.Store(0)
+		return
+	}
+	all, err := p.Strandeds()
+	if err != nil {
+		p.o.Logger.Error("a stranded branch cannot be read", "partition", p.id, "err", err)
+	}
+	n := int64(0)
+	for _, s := range all {
+		if s.Progress.State != branch.Reproduced {
+			n += int64(s.Blocks - min(s.Blocks, s.Progress.Blocks))
+		}
+	}
+	p.aside.Store(n)
+}
+
 // MarkStranded makes durable how far a branch was re-produced.
 func (p *Partition) MarkStranded(s Stranded, to branch.Progress) error {
 	if err := p.shelf().Mark(s.kept, to); err != nil {
 		return lattice.E(lattice.Storage, err)
 	}
+	p.countStranded()
 	return nil
 }
 
 // DiscardStranded removes a branch for good.
-func (p *Partition) DiscardStranded(s Stranded) error { return p.shelf().Discard(s.kept) }
+func (p *Partition) DiscardStranded(s Stranded) error {
+	err := p.shelf().Discard(s.kept)
+	p.countStranded()
+	return err
+}

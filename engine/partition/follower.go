@@ -55,7 +55,9 @@ type shown struct {
 }
 
 // bytes is the grant with its evidence behind it.
-func (s shown) bytes() []byte { return append(s.Bytes()[:len(s.Bytes()):len(s.Bytes())], s.evidence...) }
+func (s shown) bytes() []byte {
+	return append(s.Bytes()[:len(s.Bytes()):len(s.Bytes())], s.evidence...)
+}
 
 // parseShown reads a grant with its evidence behind it, as Grants returns it.
 func parseShown(b []byte) (shown, error) {

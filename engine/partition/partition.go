@@ -189,7 +189,8 @@ type Partition struct {
 	leads   bool // constant after Open
 	looking bool // while Open looks what is to be kept aside
 	cuts    uint64
-	stale   bool // other terms rule than those that are known: closed and opened again, it knows them
+	aside   atomic.Int64 // blocks that are stranded, and not re-produced
+	stale   bool         // other terms rule than those that are known: closed and opened again, it knows them
 	// lost and stored are the grants that lost, and those that rule, during Open.
 	lost, stored []grant.Signed
 	lostTerm     int32 // the greatest of those that lost
@@ -228,6 +229,7 @@ func Open(o Options, cfg Config) (*Partition, error) {
 		return nil, fmt.Errorf("open partition %s: %w", o.ID, err)
 	}
 	p.lost, p.stored = nil, nil
+	p.countStranded()
 	p.leads = p.known.leader(o.Leader) == o.Key.Author()
 	if p.leads = p.leads && !p.waits(); p.leads && p.known.handed() {
 		ready, err := p.hasBase()

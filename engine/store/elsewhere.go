@@ -164,6 +164,15 @@ func (s *Store) HeardEnd(tp lattice.TopicPartition) int64 {
 	return s.heard.ends[tp]
 }
 
+// forgetBeyond forgets that the log of a partition goes further than to an offset.
+func (s *Store) forgetBeyond(tp lattice.TopicPartition, end int64) {
+	s.heard.mu.Lock()
+	defer s.heard.mu.Unlock()
+	if s.heard.ends[tp] > end {
+		s.heard.ends[tp] = end
+	}
+}
+
 // forgetHeard forgets a topic that has gone.
 func (s *Store) forgetHeard(id lattice.TopicID) {
 	s.heard.mu.Lock()

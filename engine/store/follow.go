@@ -11,6 +11,7 @@ import (
 	"time"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/fold"
 	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/engine/group"
 )
@@ -70,6 +71,10 @@ func (n *news) Changed(ops []state.Op) {
 			n.offsets[string(key)], any = true, true
 		case m == termsMap:
 			if tp, ok := parseTermsKey(key); ok {
+				n.terms[tp], any = true, true
+			}
+		case m == fold.UncleanMap:
+			if tp, ok := parseUncleanKey(key); ok {
 				n.terms[tp], any = true, true
 			}
 		}

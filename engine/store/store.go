@@ -141,9 +141,10 @@ type Store struct {
 	expiredMu sync.Mutex
 	onExpired []*func(m string, key []byte)
 
-	followMu sync.Mutex // held by whoever follows news
-	changeMu sync.Mutex // held by whoever creates, changes or deletes topics
-	memberMu sync.Mutex // held by whoever invites, redeems or removes
+	followMu    sync.Mutex // held by whoever follows news
+	changeMu    sync.Mutex // held by whoever creates, changes or deletes topics
+	reproduceMu sync.Mutex // held while a stranded branch is re-produced or discarded
+	memberMu    sync.Mutex // held by whoever invites, redeems or removes
 
 	mu     sync.RWMutex
 	closed bool

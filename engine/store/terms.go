@@ -100,26 +100,7 @@ func (s *Store) tell(p *partition.Partition) error {
 	if err != nil {
 		return err
 	}
-	key := termsKey(p.ID())
-	t, err := s.state.UpdateQuietly(func(tx *keyval.Tx) error {
-		m := structs.In(tx, termsMap)
-		for _, b := range all {
-			g, err := grant.Parse(b)
-			if err != nil {
-				return err
-			}
-			if _, there, err := m.HGet(key, g.ID[:]); there || err != nil {
-				if err != nil {
-					return err
-				}
-				continue
-			}
-			if _, err := m.HSet(key, g.ID[:], b); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	t, err := s.state.UpdateQuietly(func(tx *keyval.Tx) error { return putTerms(tx, p.ID(), all) })
 	if err == nil {
 		err = t.Wait(context.Background())
 	}
@@ -128,6 +109,27 @@ func (s *Store) tell(p *partition.Partition) error {
 	}
 	if err != nil {
 		return fmt.Errorf("tell of the terms of %s: %w", p.ID(), err)
+	}
+	return nil
+}
+
+// putTerms adds to what the state has of a partition's terms.
+func putTerms(tx *keyval.Tx, tp lattice.TopicPartition, all [][]byte) error {
+	m, key := structs.In(tx, termsMap), termsKey(tp)
+	for _, b := range all {
+		g, _, err := grant.Cut(b)
+		if err != nil {
+			return err
+		}
+		if _, there, err := m.HGet(key, g.ID[:]); there || err != nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if _, err := m.HSet(key, g.ID[:], b); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -244,6 +246,9 @@ func (s *Store) reopen(t *topic, n int32) error {
 	p, err := partition.Open(o, cfg)
 	if err != nil {
 		return fmt.Errorf("open a partition whose leader changed: %w", err)
+	}
+	if g := p.Ruling(); g != nil {
+		s.forgetBeyond(p.ID(), g.BaseOffset) // what older leaders said of more does not hold
 	}
 	changed := *t
 	changed.parts = slices.Clone(t.parts)

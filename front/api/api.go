@@ -134,6 +134,7 @@ func Handler(cfg Config) (http.Handler, error) {
 	serve(pbconnect.NewNodeServiceHandler(nodeService{a}, opts))
 	serve(pbconnect.NewStoreServiceHandler(storeService{a}, opts))
 	serve(pbconnect.NewTopicServiceHandler(topicService{a}, opts))
+	serve(pbconnect.NewStrandedServiceHandler(strandedService{a}, opts))
 	serve(pbconnect.NewLogServiceHandler(newLogService(a), opts, plain))
 	serve(pbconnect.NewGroupServiceHandler(groupService{a}, opts))
 	serve(pbconnect.NewKeyServiceHandler(keyService{api: a}, opts))

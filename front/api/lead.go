@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,6 +37,12 @@ func (a topicService) Lead(ctx context.Context, r *pb.TopicServiceLeadRequest) (
 		if err := checkNumber(t, n); err != nil {
 			return nil, err
 		}
+	}
+	switch {
+	case r.Unclean:
+		return leadUnclean(ctx, s, t, numbers, to, r.ValidateOnly)
+	case r.ValidateOnly:
+		return nil, lattice.E(lattice.Invalid, errors.New("validate_only is for unclean alone"))
 	}
 	res := &pb.TopicServiceLeadResponse{}
 	for _, n := range numbers {

@@ -82,6 +82,7 @@ func (a *api) storeStatus(ctx context.Context, s *store.Store, peers Peers) (*pb
 		frontier = append(frontier, head{"authors/" + t.Log, t.Seq, t.ID})
 	}
 	m.FrontierRoot = frontierRoot(frontier)
+	m.Stranded = s.StrandedBlocks()
 	if err := alone.addMesh(ctx, a.cfg.Mesh, s, peers.All); err != nil {
 		return nil, err
 	}

@@ -252,7 +252,9 @@ func (n *node) start() {
 	n.r = New(c, have, n.now)
 }
 
-func (n *node) have(l *log) Have { return Have{Partition: l.id, Where: l.where(), Leader: idOf(l.leader)} }
+func (n *node) have(l *log) Have {
+	return Have{Partition: l.id, Where: l.where(), Leader: idOf(l.leader)}
+}
 
 // create makes a partition that a node leads; others learn of it by know.
 func (n *node) create(id lattice.TopicPartition) {

@@ -1349,7 +1349,12 @@ type TopicServiceLeadRequest struct {
 	// Empty: every partition.
 	Partitions []int32 `protobuf:"varint,3,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
 	// The member that is to lead, by its node id or how that begins. Required.
-	To            string `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`
+	To string `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`
+	// Without the old leader's word, from what the node that is asked has, which
+	// must be an admin. What only others have beyond that is stranded.
+	Unclean bool `protobuf:"varint,5,opt,name=unclean,proto3" json:"unclean,omitempty"`
+	// With unclean: change nothing, and say what would be lost.
+	ValidateOnly  bool `protobuf:"varint,6,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1410,6 +1415,20 @@ func (x *TopicServiceLeadRequest) GetTo() string {
 		return x.To
 	}
 	return ""
+}
+
+func (x *TopicServiceLeadRequest) GetUnclean() bool {
+	if x != nil {
+		return x.Unclean
+	}
+	return false
+}
+
+func (x *TopicServiceLeadRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
 }
 
 type TopicServiceLeadResponse struct {
@@ -1520,8 +1539,15 @@ type TopicServiceLeadResponse_Led struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Partition int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
 	// The node id of who led.
-	OldLeader     string `protobuf:"bytes,2,opt,name=old_leader,json=oldLeader,proto3" json:"old_leader,omitempty"`
-	Leader        string `protobuf:"bytes,3,opt,name=leader,proto3" json:"leader,omitempty"`
+	OldLeader string `protobuf:"bytes,2,opt,name=old_leader,json=oldLeader,proto3" json:"old_leader,omitempty"`
+	Leader    string `protobuf:"bytes,3,opt,name=leader,proto3" json:"leader,omitempty"`
+	// With unclean: from this offset on, what others have is stranded.
+	Base int64 `protobuf:"varint,4,opt,name=base,proto3" json:"base,omitempty"`
+	// With unclean: up to here records are acknowledged, as far as the node
+	// that is asked knows.
+	Committed int64 `protobuf:"varint,5,opt,name=committed,proto3" json:"committed,omitempty"`
+	// With unclean: the term, Kafka's leader epoch.
+	Term          int32 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1575,6 +1601,27 @@ func (x *TopicServiceLeadResponse_Led) GetLeader() string {
 		return x.Leader
 	}
 	return ""
+}
+
+func (x *TopicServiceLeadResponse_Led) GetBase() int64 {
+	if x != nil {
+		return x.Base
+	}
+	return 0
+}
+
+func (x *TopicServiceLeadResponse_Led) GetCommitted() int64 {
+	if x != nil {
+		return x.Committed
+	}
+	return 0
+}
+
+func (x *TopicServiceLeadResponse_Led) GetTerm() int32 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
 }
 
 var File_lattice_v1_topic_proto protoreflect.FileDescriptor
@@ -1698,21 +1745,26 @@ const file_lattice_v1_topic_proto_rawDesc = "" +
 	"\x05Start\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x1b\n" +
 	"\told_start\x18\x02 \x01(\x03R\boldStart\x12\x14\n" +
-	"\x05start\x18\x03 \x01(\x03R\x05start\"u\n" +
+	"\x05start\x18\x03 \x01(\x03R\x05start\"\xb4\x01\n" +
 	"\x17TopicServiceLeadRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\x03 \x03(\x05R\n" +
 	"partitions\x12\x0e\n" +
-	"\x02to\x18\x04 \x01(\tR\x02to\"\xb2\x01\n" +
+	"\x02to\x18\x04 \x01(\tR\x02to\x12\x18\n" +
+	"\aunclean\x18\x05 \x01(\bR\aunclean\x12#\n" +
+	"\rvalidate_only\x18\x06 \x01(\bR\fvalidateOnly\"\xf9\x01\n" +
 	"\x18TopicServiceLeadResponse\x12:\n" +
-	"\x03led\x18\x01 \x03(\v2(.lattice.v1.TopicServiceLeadResponse.LedR\x03led\x1aZ\n" +
+	"\x03led\x18\x01 \x03(\v2(.lattice.v1.TopicServiceLeadResponse.LedR\x03led\x1a\xa0\x01\n" +
 	"\x03Led\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x1d\n" +
 	"\n" +
 	"old_leader\x18\x02 \x01(\tR\toldLeader\x12\x16\n" +
-	"\x06leader\x18\x03 \x01(\tR\x06leader2\x84\x05\n" +
+	"\x06leader\x18\x03 \x01(\tR\x06leader\x12\x12\n" +
+	"\x04base\x18\x04 \x01(\x03R\x04base\x12\x1c\n" +
+	"\tcommitted\x18\x05 \x01(\x03R\tcommitted\x12\x12\n" +
+	"\x04term\x18\x06 \x01(\x05R\x04term2\x84\x05\n" +
 	"\fTopicService\x12W\n" +
 	"\x06Create\x12%.lattice.v1.TopicServiceCreateRequest\x1a&.lattice.v1.TopicServiceCreateResponse\x12V\n" +
 	"\x04List\x12#.lattice.v1.TopicServiceListRequest\x1a$.lattice.v1.TopicServiceListResponse\"\x03\x90\x02\x01\x12b\n" +
