@@ -16,7 +16,7 @@
 # make rewrite      golden files and transcripts of PKG, to be read as a diff
 # make gen          generated code; fails if that changes the tree
 # make bench        Lattice beside its peers on this machine, into docs/benchmarks.md (BENCH='-without kafka' and other flags)
-# make bench-redis  keys beside Redis, and the state made again from its logs, into docs/benchmarks.md: 8 minutes (BENCH='-short')
+# make bench-redis  keys beside Redis, and the state made again from its logs, into docs/benchmarks.md: up to 12 minutes (BENCH='-short')
 # make bench-app    applications: projector, intents, latencies, gateway, into docs/benchmarks.md (BENCH='-short')
 # make bench-mesh   two nodes of a mesh: catch-up beside a raw stream and others, bytes and times, into docs/benchmarks.md (BENCH='-short')
 # make bench-short  the same in a few minutes, to check the program; prints only

@@ -14,6 +14,9 @@ const (
 	replayItems = 128 << 10
 	// replayBytes likewise.
 	replayBytes = 32 << 20
+	// replayCache is how much of CacheBytes is used: more than is written next only costs
+	// the collector.
+	replayCache = 64 << 20
 	// clockEvery is how many entries are folded by one look at the clock.
 	clockEvery = 64
 	// loadLeast is the least size of logs for which a fold database is opened for
@@ -42,7 +45,10 @@ func (db *DB) replay() error {
 	db.foldMs = db.o.Clock.Now().UnixMilli()
 	t := db.t
 	db.replaying, t.bulk, t.packed = true, true, newPacked()
+	limit := t.limit
+	t.limit = min(limit, replayCache)
 	defer func() {
+		t.limit = limit
 		db.replaying, db.replayed = false, round{}
 		t.ordinary()
 	}()

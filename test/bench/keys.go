@@ -22,7 +22,7 @@ import (
 // keysFlags are redis-benchmark's, for every test and server.
 var keysFlags = []string{"-c", "50", "-d", "3", "-r", "100000"}
 
-// keysPlan returns what is measured of keys: in a minute, or in eight.
+// keysPlan returns what is measured of keys: in a minute, or in twelve.
 func keysPlan(short bool, say func(string, ...any)) (compare.KeyPlan, []foldWork) {
 	var works []compare.KeyWork
 	for _, pipeline := range []int{1, 16} {
@@ -49,7 +49,7 @@ func keysPlan(short bool, say func(string, ...any)) (compare.KeyPlan, []foldWork
 
 // foldsUntil is how far into a run another log is begun: a slow machine measures
 // fewer, not longer.
-const foldsUntil = 6*time.Minute + 30*time.Second
+const foldsUntil = 10*time.Minute + 30*time.Second
 
 // measureKeys is make bench-redis.
 func (o *options) measureKeys(ctx context.Context, say func(string, ...any)) error {
