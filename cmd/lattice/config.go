@@ -34,6 +34,7 @@ func (f *configFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.file, "config", "", "configuration file, YAML (env LATTICE_CONFIG)")
 	fl.StringArrayVar(&f.set, "set", nil, "KEY=VALUE for any configuration key; repeatable")
 	fl.Bool("insecure", false, "allow other addresses than loopback without TLS or authentication")
+	fl.Bool("mdns", false, "announce the node on the local network, and look for members there")
 	for _, k := range flagKeys {
 		fl.String(k.flag, "", k.usage)
 	}
@@ -57,8 +58,10 @@ func (a *app) load(cmd *cobra.Command, f configFlags) (settings.Loaded, error) {
 			src.Flags = append(src.Flags, settings.Flag{Name: "--" + k.flag, Key: k.key, Value: fl.Value.String()})
 		}
 	}
-	if fl := cmd.Flags().Lookup("insecure"); fl != nil && fl.Changed {
-		src.Flags = append(src.Flags, settings.Flag{Name: "--insecure", Key: "insecure", Value: fl.Value.String()})
+	for flag, key := range map[string]string{"insecure": "insecure", "mdns": "mesh.mdns"} {
+		if fl := cmd.Flags().Lookup(flag); fl != nil && fl.Changed {
+			src.Flags = append(src.Flags, settings.Flag{Name: "--" + flag, Key: key, Value: fl.Value.String()})
+		}
 	}
 	if a.data != "" {
 		src.Flags = append(src.Flags, settings.Flag{Name: "--data", Key: "data", Value: a.data})
