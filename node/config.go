@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/mesh/p2p"
 )
 
 // Config says how a node runs. Start from Default, change what differs, and let
@@ -133,6 +134,9 @@ type Mesh struct {
 	Announce string `key:"announce" doc:"where other nodes are told to call, likewise; empty: the listener's"`
 	// MDNS announces the node on the local network, and looks for members there.
 	MDNS bool `key:"mdns" doc:"announce the node on the local network, and look for members there"`
+	// SendRate bounds what is replicated to all other nodes together, in bytes a second;
+	// 0: nothing does. What clients wait for, which is forwarded, is not held back.
+	SendRate int64 `key:"send_rate" doc:"bytes a second that are replicated to other nodes, at most, all together; 0: no bound"`
 }
 
 // TLS configures the certificate that both listeners show.
@@ -359,6 +363,9 @@ func (v *problems) redis(c Config) {
 	v.between("redis.idle_ms", r.IdleMs, 0, 1<<40)
 	v.between("state.flush_ms", c.State.FlushMs, 1, 3_600_000)
 	v.between("state.cache_bytes", c.State.CacheBytes, 1<<20, 1<<40)
+	if c.Mesh.SendRate != 0 {
+		v.between("mesh.send_rate", c.Mesh.SendRate, p2p.MinSendRate, 1<<40)
+	}
 	v.between("member.dormant_after_ms", c.Member.DormantAfterMs, 0, 1<<40)
 	v.snapshots(c.State)
 }

@@ -33,7 +33,7 @@ func newMesh(key identity.Key, cfg Mesh, data string, limits p2p.Limits, log *sl
 		return nil, err
 	}
 	c := p2p.Config{
-		Key: key, Listen: withPort(listen, kept), Announce: announce, MDNS: cfg.MDNS,
+		Key: key, Listen: withPort(listen, kept), Announce: announce, MDNS: cfg.MDNS, SendRate: cfg.SendRate,
 		Book: book{filepath.Join(data, peersFile)}, Limits: limits, Logger: log,
 	}
 	m, err := p2p.New(c)

@@ -33,6 +33,9 @@ type Config struct {
 	// nil: nobody is.
 	Logger *slog.Logger
 	Limits Limits
+	// SendRate bounds what is replicated to all peers together, in bytes a second, at
+	// least MinSendRate; 0: there is no bound.
+	SendRate int64
 	// Replicas has numbers for how replicas compare and send. Store, Node, Session
 	// and Admit are set here.
 	Replicas reconcile.Config
@@ -104,6 +107,9 @@ func (l *Limits) allowance(n int) time.Duration {
 	return l.HelloTime + time.Duration(n)*time.Second/time.Duration(l.Rate)
 }
 
+// MinSendRate is the lowest Config.SendRate: peers give up a message that takes too long.
+const MinSendRate = 64 << 10
+
 const (
 	maxAddress   = 255 // bytes of one, as in an invitation
 	maxAddresses = 16  // of one node
@@ -120,6 +126,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if l := c.Limits; l.RedialMax < l.RedialMin || l.Peers < 1 || l.Keepers < 1 || l.Readers < 1 || l.Large < 1 || l.Rate < 1 || l.Calls < 1 {
 		return c, lattice.E(lattice.Invalid, errors.New("mesh: limits must be positive, and RedialMax at least RedialMin"))
+	}
+	if c.SendRate != 0 && c.SendRate < MinSendRate {
+		return c, lattice.E(lattice.Invalid, fmt.Errorf("mesh: at least %d bytes a second must go out, or peers take it for broken", MinSendRate))
 	}
 	for _, all := range [][]string{c.Listen, c.Announce} {
 		if _, err := parseAddresses(all); err != nil {

@@ -30,6 +30,7 @@ type Mesh struct {
 	began     time.Time
 	buffers   buffers
 	large     chan struct{} // Limits.Large
+	pace      *pace
 	joins     *joins
 	sending   chan struct{} // Limits.Snapshots
 	farewells chan struct{} // who is shown its removal now
@@ -79,6 +80,7 @@ func New(c Config) (*Mesh, error) {
 	m := &Mesh{
 		c: c, node: c.Key.Author(), book: b, replicas: c.Replicas, began: time.Now(),
 		large: make(chan struct{}, c.Limits.Large), joins: newJoins(c.Limits.Joins), sending: make(chan struct{}, c.Limits.Snapshots), farewells: make(chan struct{}, farewellsAtOnce),
+		pace: newPace(c.SendRate),
 		wake: make(chan struct{}, 1), begun: make(chan struct{}), stores: map[lattice.StoreID]*carried{}, contacts: map[lattice.NodeID]*contact{},
 	}
 	m.gate = newGate(c.Limits, m.known)

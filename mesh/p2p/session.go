@@ -114,7 +114,7 @@ func (p *buffers) put(b []byte) {
 
 // write sends what is queued until the queue has ended and is empty, or the stream
 // fails; then it ends the stream.
-func (s *session[R]) write(p *buffers) {
+func (s *session[R]) write(ctx context.Context, p *buffers, pace *pace) {
 	defer s.abort()
 	for range s.queue.wake {
 		for {
@@ -128,7 +128,10 @@ func (s *session[R]) write(p *buffers) {
 				}
 				break
 			}
-			err := write(s.stream, b, s.limits)
+			err := pace.wait(ctx, n)
+			if err == nil {
+				err = write(s.stream, b, s.limits)
+			}
 			p.put(b)
 			if err != nil {
 				return
@@ -189,7 +192,7 @@ func drive[R any](ctx context.Context, m *Mesh, at station[R], s *session[R]) er
 	case <-ctx.Done():
 		return errClosing
 	}
-	if !m.spawn(func(context.Context) { s.write(&m.buffers) }) {
+	if !m.spawn(func(ctx context.Context) { s.write(ctx, &m.buffers, m.pace) }) {
 		return errClosing
 	}
 	err := s.read(func(x inbound[R]) bool { return hand(ctx, at.over, at.in, x) })

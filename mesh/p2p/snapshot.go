@@ -107,12 +107,12 @@ func (m *Mesh) askedSnapshot(ctx context.Context, node lattice.NodeID, s network
 		_ = write(s, snapshotAnswer{status: snapshotLater}.encode(), &m.c.Limits)
 		return
 	}
-	if err := m.sendSnapshot(c, r, s); err != nil && ctx.Err() == nil {
+	if err := m.sendSnapshot(ctx, c, r, s); err != nil && ctx.Err() == nil {
 		c.log.Info("a snapshot was not sent whole", "peer", node.Short(), "err", err)
 	}
 }
 
-func (m *Mesh) sendSnapshot(c *carrier, r snapshotRequest, s network.Stream) error {
+func (m *Mesh) sendSnapshot(ctx context.Context, c *carrier, r snapshotRequest, s network.Stream) error {
 	from, err := c.store.OpenSnapshot(r.name, int64(r.offset))
 	if err != nil {
 		return errors.Join(err, write(s, snapshotAnswer{status: snapshotNone}.encode(), &m.c.Limits))
@@ -127,6 +127,9 @@ func (m *Mesh) sendSnapshot(c *carrier, r snapshotRequest, s network.Stream) err
 		n := min(left, uint64(len(b)))
 		if _, err := io.ReadFull(from, b[:n]); err != nil {
 			return fmt.Errorf("read it: %w", err)
+		}
+		if err := m.pace.wait(ctx, int(n)); err != nil {
+			return err
 		}
 		if err := write(s, b[:n], &m.c.Limits); err != nil {
 			return err
