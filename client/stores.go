@@ -23,6 +23,8 @@ type Store struct {
 	// admin or owner.
 	Role    string `json:"role"`
 	Creator string `json:"creator"` // the node that made it, 64 hex characters
+	// ForkOf is the id of the store that it is a fork of; empty: it is none.
+	ForkOf string `json:"fork_of"`
 
 	// What follows is known of a store that Store returned.
 
@@ -89,7 +91,7 @@ func storeOf(s *pb.Store) Store {
 	return Store{
 		ID: s.GetId(), Name: s.GetName(), Created: s.GetCreated().AsTime(), Incarnation: s.GetIncarnation(),
 		KafkaNodeID: s.GetKafkaNodeId(), Topics: s.GetTopics(), Partitions: s.GetPartitions(), Bytes: s.GetBytes(), Default: s.GetDefault(),
-		Role: s.GetRole(), Creator: s.GetCreator(),
+		Role: s.GetRole(), Creator: s.GetCreator(), ForkOf: s.GetForkOf(),
 		Frontier: s.GetFrontier(), Floor: floorOf(s.GetFloor()), Upkeep: upkeepOf(s.GetUpkeep()), Watermark: watermarkOf(s.GetWatermark()),
 	}
 }

@@ -34,7 +34,12 @@ func (n *Node) openMesh() error {
 		return err
 	}
 	n.mesh = &mesh{m, n.stores}
-	add := func(st *store.Store) error { return takePart(m, st, n.stores.gathered()) }
+	add := func(st *store.Store) error {
+		if _, fork := st.Fork(); fork {
+			return nil // nobody is told of it
+		}
+		return takePart(m, st, n.stores.gathered())
+	}
 	for _, st := range n.stores.All() {
 		if err := add(st); err != nil {
 			return err

@@ -131,13 +131,27 @@ func (o *Offline) ProveCheckpoint(ctx context.Context, topic string, number int3
 // ProveKey returns a proof file for what a key of a map holds, or that there is no
 // such key. Kind TooLarge.
 func (o *Offline) ProveKey(ctx context.Context, m string, key []byte) ([]byte, error) {
+	if err := o.unforked(); err != nil {
+		return nil, err
+	}
 	if m == "" {
 		m = "0"
 	}
 	return o.store.State().ProveFile(ctx, m, key)
 }
 
+// unforked refuses proofs of a fork: what it signed is nobody else's to see.
+func (o *Offline) unforked() error {
+	if _, fork := o.store.Fork(); fork {
+		return fmt.Errorf("prove something of %q: %w: bring it back with lattice store sync, and prove it in the store that it is of", o.store.Info().Name, store.ErrFork)
+	}
+	return nil
+}
+
 func (o *Offline) partition(topic string, number int32) (*partition.Partition, error) {
+	if err := o.unforked(); err != nil {
+		return nil, err
+	}
 	t, ok := o.store.Topic(topic)
 	if !ok {
 		return nil, lattice.E(lattice.NotFound, fmt.Errorf("topic %q does not exist", topic))

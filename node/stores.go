@@ -36,7 +36,8 @@ type stores struct {
 	engine *tasks // set while the node runs: what runs the stores
 	closed bool
 
-	useMu sync.Mutex // held by whoever changes the default
+	forking sync.Mutex // held by whoever makes a fork; taken before mu
+	useMu   sync.Mutex // held by whoever changes the default
 	// changed is told of a new default, added of a store that has come. Set before the
 	// node runs; nil: nobody is told.
 	changed func(*store.Store) error
@@ -115,6 +116,37 @@ func (s *stores) Create(ctx context.Context, name string) (*store.Store, error) 
 		return nil, err
 	}
 	s.log.InfoContext(ctx, "made store", slog.String("name", name), slog.String("id", id.String()))
+	return s.open(id)
+}
+
+// Fork makes a fork of a store and serves it from now on. Kinds Exists (the name is taken
+// on this node), Invalid, NotYet (store.ErrNothingOwn), Storage.
+func (s *stores) Fork(ctx context.Context, of *store.Store, name string) (*store.Store, error) {
+	s.forking.Lock() // and not mu: it may take a while
+	defer s.forking.Unlock()
+	taken := func() error {
+		for _, st := range s.All() {
+			if st.Info().Name == name {
+				return lattice.E(lattice.Exists, fmt.Errorf("there is a store %q on this node already", name))
+			}
+		}
+		return nil
+	}
+	if err := taken(); err != nil {
+		return nil, err
+	}
+	id, err := of.MakeFork(ctx, name, func(done, parts int) {
+		s.log.DebugContext(ctx, "forking", slog.String("name", name), slog.Int("partitions", done), slog.Int("of", parts))
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.log.InfoContext(ctx, "made fork", slog.String("name", name), slog.String("id", id.String()), slog.String("of", of.Info().ID.String()))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, lattice.E(lattice.Unavailable, fmt.Errorf("the node is stopping; fork %q is there when it starts again", name))
+	}
 	return s.open(id)
 }
 

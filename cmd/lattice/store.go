@@ -17,7 +17,7 @@ import (
 
 func newStore(a *app) *cobra.Command {
 	return family("store", "Create, list, choose, copy and prune stores",
-		newStoreCreate(a), newStoreList(a), newStoreUse(a), newStoreInfo(a),
+		newStoreCreate(a), newStoreList(a), newStoreUse(a), newStoreInfo(a), newStoreFork(a), newStoreSync(a),
 		newStoreSnapshot(a), newStorePrune(a), newStoreExport(a), newStoreImport(a))
 }
 
@@ -33,10 +33,11 @@ type storeRow struct {
 	Bytes       int64  `json:"bytes"`
 	Role        string `json:"role"`
 	Creator     string `json:"creator"`
+	ForkOf      string `json:"fork_of,omitempty"`
 }
 
 func storeRowOf(s client.Store) storeRow {
-	return storeRow{s.ID, s.Name, cli.Time(s.Created), s.Default, s.Incarnation, s.Topics, s.Partitions, s.Bytes, s.Role, s.Creator}
+	return storeRow{s.ID, s.Name, cli.Time(s.Created), s.Default, s.Incarnation, s.Topics, s.Partitions, s.Bytes, s.Role, s.Creator, s.ForkOf}
 }
 
 func newStoreCreate(a *app) *cobra.Command {
@@ -44,8 +45,8 @@ func newStoreCreate(a *app) *cobra.Command {
 		Use:   "create NAME",
 		Short: "Make a store on the node",
 		Long: `Make a store: a space of its own, with topics, groups and keys that no other store sees.
-The node becomes its owner and only member. No other command makes one: a mistyped
---store is an error.`,
+The node becomes its owner and only member. No other command makes one but lattice store fork
+and import: a mistyped --store is an error.`,
 		Args: exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(func(c *client.Client) error {
@@ -86,6 +87,9 @@ func newStoreList(a *app) *cobra.Command {
 				return a.print(map[string]any{"stores": rows}, func() error {
 					t := cli.NewTable("STORE", "DEFAULT", ">TOPICS", ">PARTITIONS", ">SIZE", "ROLE", "ID")
 					for _, r := range rows {
+						if r.ForkOf != "" {
+							r.Role += ", fork of " + nameOf(stores, r.ForkOf)
+						}
 						mark := ""
 						if r.Default {
 							mark = "*"
@@ -101,6 +105,16 @@ func newStoreList(a *app) *cobra.Command {
 	a.outputFlag(cmd)
 	a.nodeFlags(cmd)
 	return cmd
+}
+
+// nameOf returns the name of a store, or of one that is not here the beginning of its id.
+func nameOf(all []client.Store, id string) string {
+	for _, s := range all {
+		if s.ID == id {
+			return s.Name
+		}
+	}
+	return cli.Short(id)
 }
 
 func newStoreUse(a *app) *cobra.Command {
@@ -139,6 +153,9 @@ func infoObject(s client.Store) object {
 		"frontier": hex.EncodeToString(s.Frontier), "pruned": floorObject(s.Floor),
 	}
 	o["watermark"] = s.Watermark
+	if s.ForkOf != "" {
+		o["fork_of"] = s.ForkOf
+	}
 	if u := s.Upkeep; u != nil {
 		k := object{
 			"every_ms": u.SnapshotEvery.Milliseconds(), "keep": u.SnapshotKeep, "prune_after_ms": max(u.PruneAfter.Milliseconds(), -1),
@@ -160,6 +177,9 @@ func infoText(s client.Store) string {
 	}
 	line("name", "%s", s.Name)
 	line("id", "%s", s.ID)
+	if s.ForkOf != "" {
+		line("fork of", "%s", s.ForkOf)
+	}
 	line("created", "%s by %s", cli.Time(s.Created), cli.Short(s.Creator))
 	line("role", "%s", s.Role)
 	line("default", "%v", s.Default)

@@ -60,11 +60,12 @@ const (
 	DomainInvite     Domain = "lattice/invite/v1\x00"
 	DomainRotate     Domain = "lattice/rotate/v1\x00"
 	DomainPromise    Domain = "lattice/promise/v1\x00"
+	DomainForkpoint  Domain = "lattice/forkpoint/v1\x00"
 )
 
 // Domains returns every signing domain, for tests that check the set.
 func Domains() []Domain {
-	return []Domain{DomainEntry, DomainGrant, DomainCompaction, DomainSnapshot, DomainInvite, DomainRotate, DomainPromise}
+	return []Domain{DomainEntry, DomainGrant, DomainCompaction, DomainSnapshot, DomainInvite, DomainRotate, DomainPromise, DomainForkpoint}
 }
 
 // SignatureSize is the length of a signature in bytes.

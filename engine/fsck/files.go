@@ -74,7 +74,7 @@ func (p *partCheck) listFiles() {
 		case name == aside.Dir:
 		case name == "forget":
 			p.note(p.path(name), "beginning anew", "removing the log was interrupted; the next start finishes it")
-		case name == "head" || name == "prefix" || strings.HasPrefix(name, "tree.") || strings.HasPrefix(name, "recycle-"):
+		case name == "head" || name == "prefix" || name == "shared" || strings.HasPrefix(name, "tree.") || strings.HasPrefix(name, "recycle-"):
 		default:
 			p.note(p.path(name), "belongs to nothing", "")
 		}

@@ -149,7 +149,7 @@ func (c *checker) listStores(names []string) ([]string, error) {
 			stores = append(stores, path)
 			continue
 		}
-		if _, err := lattice.ParseStoreID(strings.TrimSuffix(id, ".new")); err == nil {
+		if strings.HasSuffix(id, ".new") {
 			c.note(path, "unfinished store", "its creation was interrupted")
 			continue
 		}

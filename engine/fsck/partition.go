@@ -180,6 +180,7 @@ func (p *partCheck) addGrant(r store.GrantRecord) error {
 		return fmt.Errorf("it is for %s of store %s", g.Partition, g.Store.Short())
 	case g.Term != r.Term:
 		return fmt.Errorf("it is for term %d", g.Term)
+	case p.fork != nil && g.Signer == p.node() && g.Leader == p.node(): // a fork is led by who made it
 	case prev == nil && (g.Signer != p.leader || g.Leader != p.leader):
 		return fmt.Errorf("signed by %s for %s, the topic is %s's", g.Signer.Short(), g.Leader.Short(), p.leader.Short())
 	}

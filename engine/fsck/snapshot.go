@@ -49,6 +49,9 @@ func (s *storeCheck) checkBase(path string) {
 	case t.Head.Store() != s.id:
 		s.damage(path, "snapshot damaged", "it is of store %s", t.Head.Store())
 		return
+	case s.fork != nil && t.Seal.Sum != s.fork.Snapshot:
+		s.damage(path, "snapshot damaged", "the fork began from another, %s", s.fork.Snapshot)
+		return
 	}
 	for _, c := range t.Chains {
 		s.pruned[c.Writer] = c.Tip.Seq

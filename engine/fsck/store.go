@@ -8,9 +8,11 @@ import (
 	"strconv"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/forkpoint"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/engine/store"
+	"github.com/lattice-log/lattice/storage/disk"
 	"github.com/lattice-log/lattice/storage/kv"
 )
 
@@ -21,12 +23,13 @@ type storeCheck struct {
 	cat string // path of the catalogue
 	db  *kv.DB
 
-	id    lattice.StoreID  // by the genesis entry
-	owner lattice.AuthorID // likewise
-	chain sigchain.Chain   // of entries in the catalogue: the genesis, and those of older versions
-	next  uint64           // number of the next entry
-	moved bool             // topics and offsets are state
-	state state.Space      // what the author logs say of those
+	id    lattice.StoreID   // by the genesis entry
+	fork  *forkpoint.Signed // nil: it is no fork
+	owner lattice.AuthorID  // likewise
+	chain sigchain.Chain    // of entries in the catalogue: the genesis, and those of older versions
+	next  uint64            // number of the next entry
+	moved bool              // topics and offsets are state
+	state state.Space       // what the author logs say of those
 	tips  map[state.Writer]sigchain.Link
 	// pruned is what the base covers of each writer; key is the node's, if it is known.
 	pruned map[state.Writer]uint64
@@ -54,7 +57,7 @@ func (c *checker) checkStore(dir string, key *lattice.AuthorID) error {
 		pruned: map[state.Writer]uint64{}, key: key,
 	}
 	for _, name := range c.list(dir) {
-		if name != "kv" && name != "topics" && name != "authors" && name != "state" && name != "forks" && name != "snapshots" {
+		if name != "kv" && name != "topics" && name != "authors" && name != "state" && name != "forks" && name != "snapshots" && name != "forkpoint" {
 			c.note(c.fs.PathJoin(dir, name), "belongs to nothing", "")
 		}
 	}
@@ -65,6 +68,7 @@ func (c *checker) checkStore(dir string, key *lattice.AuthorID) error {
 	}
 	s.db = db
 	s.readCatalogue()
+	s.readFork()
 	s.checkSnapshots()
 	s.checkOwner(key)
 	if err = s.checkAuthors(); err == nil {
@@ -174,13 +178,38 @@ func (s *storeCheck) entry(r store.EntryRecord) {
 // stamped notes a timestamp that this node issued.
 func (s *storeCheck) stamped(t uint64) { s.last = max(s.last, t) }
 
+// readFork reads what makes the directory a fork's.
+func (s *storeCheck) readFork() {
+	path := s.fs.PathJoin(s.dir, "forkpoint")
+	b, err := disk.ReadFile(s.fs, path)
+	if disk.IsNotExist(err) {
+		return
+	}
+	f, perr := forkpoint.Parse(b)
+	if err == nil {
+		err = perr
+	}
+	if err == nil && f.Store != s.id {
+		err = fmt.Errorf("it is of store %s, the genesis entry of %s", f.Store.Short(), s.id.Short())
+	}
+	if err != nil {
+		s.damage(path, "fork point damaged", "%v; nothing else says what the directory is", err)
+		return
+	}
+	s.fork = &f
+}
+
 func (s *storeCheck) checkOwner(key *lattice.AuthorID) {
 	if s.chain.Tip.IsZero() {
 		s.damage(s.cat, "no genesis entry", "nothing says which store this is")
 		return
 	}
-	if name := s.fs.PathBase(s.dir); name != s.id.String() {
-		s.damage(s.dir, "wrong store id", "the genesis entry makes it %s", s.id)
+	id, by := s.id, "genesis entry"
+	if s.fork != nil {
+		id, by = s.fork.ID, "fork point"
+	}
+	if name := s.fs.PathBase(s.dir); name != id.String() {
+		s.damage(s.dir, "wrong store id", "the %s makes it %s", by, id)
 	}
 	if key != nil && *key != s.owner && !s.joined && len(s.pruned) == 0 { // a snapshot may be another's
 		s.damage(s.fs.PathJoin(s.root, "identity.key"), "not the store's key", "the store was made by %s, this is %s", s.owner, *key)

@@ -212,7 +212,7 @@ func (db *DB) mayJoin(v *Verified, out *Imported) (covered bool, err error) {
 		if c.Tip.Seq > here {
 			out.Entries += c.Tip.Seq - here
 		}
-		if w := c.Writer; w.Author == db.own.Author && (w.Incarnation > db.own.Incarnation || w == db.own && c.Tip.Seq > here) {
+		if w := c.Writer; w.Author == db.own.Author && w.Incarnation >= db.own.Incarnation && c.Tip.Seq > here {
 			return false, fmt.Errorf("%w: the snapshot holds entry %d of incarnation %d; restart the node, which begins another", ErrOwn, c.Tip.Seq, w.Incarnation)
 		}
 	}

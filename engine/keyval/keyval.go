@@ -216,6 +216,7 @@ type DB struct {
 	// with its lane, by who puts entries into one. Taken before mu.
 	receiving sync.RWMutex
 	lanes     [16]sync.Mutex
+	forks     sync.Map // state.Writer -> true: incarnations of this node in forks of the store
 	followers followers
 	people    atomic.Pointer[people]
 	notice    *fold.Notice // that this node was removed, as another has shown; guarded by mu

@@ -143,7 +143,7 @@ func (db *DB) logFor(e sigchain.Signed, w state.Writer) (_ *authorlog.Log, known
 	switch {
 	case w == db.own:
 		return nil, false, ErrOwn
-	case w.Author == db.own.Author && w.Incarnation > db.own.Incarnation:
+	case w.Author == db.own.Author && w.Incarnation > db.own.Incarnation && !db.ofFork(w):
 		return nil, false, fmt.Errorf("%w: %d is greater than this one's %d", ErrOwn, w.Incarnation, db.own.Incarnation)
 	case e.Seq != base.Base.Seq+1:
 		return nil, false, sigchain.ErrGap

@@ -18,6 +18,12 @@ type Append struct {
 	// (base offset, leader epoch, and for LogAppendTime the timestamps). Batches
 	// of an idempotent producer come alone.
 	Batches []byte
+	// Carried batches were taken by the topic before, in a fork: they may be older than it
+	// takes from producers, and what was added to their records may make them larger.
+	Carried bool
+	// At refuses the batches with ErrMoved unless the first record gets this offset; nil:
+	// it gets any.
+	At *int64
 	// All has Done wait until what is appended is committed, and for the members that are
 	// in sync, if the partition has several; Wait is how long at most, 0 for 30 s.
 	All  bool
@@ -46,11 +52,16 @@ var (
 	ErrRecord = lattice.E(lattice.Invalid, errors.New("invalid record"))
 	// ErrChanging (5): the partition's term changes at this moment. Clients retry it.
 	ErrChanging = lattice.E(lattice.Unavailable, errors.New("who acknowledges the partition changes now; try again"))
+	// ErrMoved: the log does not end where Append.At says.
+	ErrMoved = lattice.E(lattice.Conflict, errors.New("the partition has gone on meanwhile"))
 	// ErrReadOnly (17): the topic is internal.
 	ErrReadOnly = lattice.E(lattice.Invalid, errors.New("the topic is internal: it can only be read"))
 	// ErrNotLeader (6): another node leads the partition, and takes what clients write.
 	ErrNotLeader = lattice.E(lattice.NotLeader, errors.New("another node leads the partition: write to that one"))
 )
+
+// maxCarried is how large a carried batch may be.
+const maxCarried = 256 << 20
 
 // batches is what Append knows of one request's batches. The slices are reused.
 type batches struct {
@@ -68,6 +79,11 @@ func (p *Partition) Append(a Append) {
 	appendTime := int64(-1)
 	if cfg.AppendTime {
 		appendTime = now.UnixMilli()
+	}
+	if a.Carried {
+		c := *cfg
+		c.MaxBatchBytes, c.MaxPast, c.MaxFuture = maxCarried, MaxDuration, MaxDuration
+		cfg = &c
 	}
 	if err := p.check(a.Batches, cfg, now); err != nil {
 		a.Done(Result{Base: -1, AppendTime: -1, Start: -1}, err)
@@ -88,7 +104,7 @@ func (p *Partition) Append(a Append) {
 			return
 		}
 	}
-	base, end, dup, err := p.write(b, appendTime, now.UnixMilli())
+	base, end, dup, err := p.write(b, appendTime, now.UnixMilli(), a.At)
 	start, _, _ := p.log.Bounds()
 	if err != nil {
 		a.Done(Result{Base: -1, AppendTime: -1, Start: start}, err)
@@ -206,7 +222,7 @@ func checkTimes(h record.Header, cfg *Config, now time.Time) error {
 
 // write numbers and writes checked batches. It returns the first offset and the
 // offset that must be durable before the producer is told.
-func (p *Partition) write(b []byte, appendTime, now int64) (base, end int64, dup bool, err error) {
+func (p *Partition) write(b []byte, appendTime, now int64, at *int64) (base, end int64, dup bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -218,7 +234,9 @@ func (p *Partition) write(b []byte, appendTime, now int64) (base, end int64, dup
 		return 0, 0, false, ErrChanging
 	}
 	_, _, next := p.log.Bounds()
-	base = next
+	if base = next; at != nil && base != *at {
+		return 0, 0, false, fmt.Errorf("%s ends at %d, not %d: %w", p.id, base, *at, ErrMoved)
+	}
 	s := &p.scratch
 	s.reset()
 	term := p.term.Load()

@@ -90,6 +90,12 @@ func (p *Partition) openTerm() error {
 	}
 	p.keepSeats()
 	p.term.Store(int32(term))
+	if p.o.Alone && p.alone() {
+		// At once: what readers may see of the copy follows from it.
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.grantTermLocked()
+	}
 	return nil
 }
 

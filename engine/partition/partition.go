@@ -145,6 +145,9 @@ type Options struct {
 	Admitted func(grant lattice.Hash) bool
 	// Cuts is Cuts of the partition that was open before this one; 0: none was.
 	Cuts uint64
+	// Alone has this node lead, and alone, whatever the grants say: the partition is a
+	// copy (CopyTo) that no other node has.
+	Alone bool
 	// ReadOnly refuses what clients want to change with ErrReadOnly; nothing is put
 	// in Meta.
 	ReadOnly bool
@@ -238,6 +241,7 @@ func Open(o Options, cfg Config) (*Partition, error) {
 		}
 		p.leads = ready
 	}
+	p.leads = p.leads || o.Alone
 	if err := p.openLog(); err != nil {
 		return nil, fmt.Errorf("open partition %s: %w", o.ID, err)
 	}

@@ -19,7 +19,7 @@ import (
 // node leads.
 func (p *Partition) wanted() cosign.Quorum {
 	cfg, me := p.cfg.Load(), p.o.Key.Author()
-	if len(cfg.Replicas) == 0 || p.o.ReadOnly {
+	if len(cfg.Replicas) == 0 || p.o.ReadOnly || p.o.Alone {
 		return cosign.Quorum{Set: []lattice.AuthorID{me}, Min: 1}
 	}
 	set := append(slices.Clone(cfg.Replicas), me)

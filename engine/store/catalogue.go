@@ -74,7 +74,7 @@ const (
 	keyEntry     = 'e' // e | number u64            -> signed entry: the genesis; in older ones all of this node's
 	keyTopic     = 't' // t | topic id              -> TopicRecord, JSON after a version byte; before m only
 	keyDropped   = 'd' // d | topic id              -> empty
-	keyOffset    = 'o' // o | group.Key             -> group.Value; before m only
+	keyOffset    = 'o' // o | group.Key             -> group.Value; before m, and in forks, only
 	keyPending   = 'q' // q | group.PendingKey      -> group.Value
 	keyTxn       = 'x' // x | transactional id      -> txn.Transaction
 	keyShare     = 'w' // w | group.Key             -> share.State
@@ -91,6 +91,7 @@ const (
 	keyEvidence  = 'i' // i | topic, partition, term -> promises
 	keyCommitted = 'b' // b | topic, partition      -> cosign.Mark
 	keyState     = 's' // s | topic, partition, base i64, number u64 -> compaction statement
+	keySynced    = 'y' // y | topic, partition      -> how far a fork is brought back, see forksync.go
 	keyMoved     = 'm' // m                         -> empty: topics and offsets are state
 	keyJoined    = 'j' // j                         -> how another's store came to be here, see encodeJoined
 )

@@ -42,6 +42,7 @@ const (
 type folded struct {
 	*local // whose Topics, Dropped, Load, Apply and Close are hidden by those here
 	db     *keyval.DB
+	fork   bool // committed offsets are local records: they are of a fork's own logs
 }
 
 var _ Catalogue = (*folded)(nil)
@@ -262,6 +263,9 @@ func (f *folded) Dropped(yield func(lattice.TopicID) error) error {
 
 // Load yields every committed offset. What is malformed is passed over.
 func (f *folded) Load(yield func(k group.Key, v group.Value, own bool) error) error {
+	if f.fork {
+		return f.local.Load(yield)
+	}
 	var failed error
 	t, err := f.db.View(func(tx *keyval.Tx) error {
 		var keys [][]byte
@@ -293,6 +297,10 @@ func (f *folded) Load(yield func(k group.Key, v group.Value, own bool) error) er
 
 // Read returns one committed offset.
 func (f *folded) Read(k group.Key) (v group.Value, own, ok bool, err error) {
+	if f.fork {
+		v, ok, err = f.local.read(k)
+		return v, true, ok, err
+	}
 	t, err := f.db.View(func(tx *keyval.Tx) error {
 		v, own, ok, err = readOffset(tx, k.AppendTo(nil))
 		return err
@@ -325,6 +333,9 @@ func readOffset(tx *keyval.Tx, key []byte) (v group.Value, own, ok bool, err err
 // leaves offsets waiting whose transaction has ended, and is ended again, with
 // the same outcome, by the next start.
 func (f *folded) Apply(changes []group.Change) error {
+	if f.fork {
+		return f.local.Apply(changes)
+	}
 	var committed, pending []group.Change
 	for _, c := range changes {
 		if c.Pending {
@@ -391,7 +402,7 @@ func (s *Store) moveEntries(l *local) error {
 	}
 	for w, entries := range runs {
 		log, err := authorlog.Open(authorlog.Options{
-			FS: s.cfg.FS, Dir: dir, Store: s.info.ID, Writer: w, Key: s.cfg.Key, Clock: s.cfg.Clock, Stamp: s.stamps.next,
+			FS: s.cfg.FS, Dir: dir, Store: s.home, Writer: w, Key: s.cfg.Key, Clock: s.cfg.Clock, Stamp: s.stamps.next,
 			Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger,
 		}, authorlog.DefaultSettings())
 		if err != nil {

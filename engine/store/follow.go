@@ -159,6 +159,9 @@ func (s *Store) followOffsets(got *news) error {
 	if got.all {
 		return s.groups.Reload()
 	}
+	if s.fork != nil {
+		return nil // what the state has of offsets is of other logs
+	}
 	keys := make([]group.Key, 0, len(got.offsets))
 	for _, name := range slices.Sorted(maps.Keys(got.offsets)) {
 		k, err := group.ParseKey([]byte(name))
@@ -319,7 +322,7 @@ func (s *Store) dropTopic(t *topic, deleted bool) error {
 // readyTopic makes of a record what can be kept in memory: within the node's limits,
 // and with the configs that are known here. Kind Corrupt: it is no topic.
 func (s *Store) readyTopic(rec TopicRecord) (*topic, error) {
-	from, err := originOf(rec, s.info.ID)
+	from, err := originOf(rec, s.home)
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,10 @@ func (s *Store) keepHouse(ctx context.Context) error {
 	}
 	retain := s.cfg.Clock.Now().Add(s.cfg.RetentionCheck)
 	compact := s.cfg.Clock.Now().Add(s.cfg.CompactionCheck)
+	if s.fork != nil { // what is to be brought back stays as it was written
+		never := s.cfg.Clock.Now().AddDate(1000, 0, 0)
+		retain, compact = never, never
+	}
 	for {
 		stop := s.cfg.Clock.AfterFunc(tidyEvery, tick)
 		select {
@@ -46,6 +50,9 @@ func (s *Store) keepHouse(ctx context.Context) error {
 
 // Retain applies retention and compaction to every partition now.
 func (s *Store) Retain(ctx context.Context) {
+	if s.fork != nil {
+		return
+	}
 	s.eachPartition(ctx, "apply retention", func(p *partition.Partition) error { return p.Retain(ctx) })
 }
 

@@ -98,6 +98,12 @@ type (
 		lattice.TopicPartition
 		Mark cosign.Mark
 	}
+	// BroughtRecord is how far a partition of a fork was brought back: to offset Next; or
+	// else records from there on are under way, as those of a producer, behind offset From.
+	BroughtRecord struct {
+		lattice.TopicPartition
+		Next, From, Producer int64
+	}
 	// StatementRecord is a compaction statement, unparsed.
 	StatementRecord struct {
 		lattice.TopicPartition
@@ -217,6 +223,9 @@ func decodePartitionRecord(key, value []byte) (any, error) {
 		return PromisedRecord{tp, bound}, err
 	case key[0] == keyEvidence && len(rest) == 4:
 		return EvidenceRecord{tp, int32(be.Uint32(rest)), value}, nil
+	case key[0] == keySynced && len(rest) == 0:
+		b, err := parseBrought(value)
+		return BroughtRecord{tp, b.next, b.from, b.producer}, err
 	case key[0] == keyState && len(rest) == 16:
 		return StatementRecord{tp, int64(be.Uint64(rest)), be.Uint64(rest[8:]), value}, nil
 	}
@@ -231,7 +240,7 @@ func badRecord(key []byte, what string) error {
 // the order grants, producer snapshot, compaction progress, statements, and others.
 func PartitionPrefixes(tp lattice.TopicPartition) [][]byte {
 	var out [][]byte
-	for _, kind := range []byte{keyGrant, keySnapshot, keyCleaned, keyState, keyCosigned, keyCommitted, keyPromised, keyEvidence, keyLost} {
+	for _, kind := range []byte{keyGrant, keySnapshot, keyCleaned, keyState, keyCosigned, keyCommitted, keyPromised, keyEvidence, keyLost, keySynced} {
 		out = append(out, (&partitionMeta{tp: tp}).key(kind))
 	}
 	return out

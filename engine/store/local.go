@@ -109,7 +109,7 @@ func (l *local) Dropped(yield func(lattice.TopicID) error) error {
 
 func (l *local) Forget(id lattice.TopicID) error {
 	b := l.db.Batch()
-	for _, k := range []byte{keyGrant, keyLost, keySnapshot, keyCleaned, keyState, keyCosigned, keyCommitted, keyPromised, keyEvidence} {
+	for _, k := range []byte{keyGrant, keyLost, keySnapshot, keyCleaned, keyState, keyCosigned, keyCommitted, keyPromised, keyEvidence, keySynced} {
 		if err := l.db.DeleteAll(b, append([]byte{k}, id[:]...)); err != nil {
 			return fmt.Errorf("forget topic %s: %w", id, err)
 		}
@@ -194,6 +194,15 @@ func (l *local) Load(yield func(group.Key, group.Value, bool) error) error {
 		}
 		return yield(key, val, true)
 	})
+}
+
+// read returns one committed offset.
+func (l *local) read(k group.Key) (v group.Value, ok bool, err error) {
+	b, ok, err := l.db.Get(k.AppendTo([]byte{keyOffset}))
+	if err == nil && ok {
+		v, err = group.ParseValue(b)
+	}
+	return v, ok, err
 }
 
 func (l *local) LoadPending(yield func(group.PendingKey, group.Value) error) error {

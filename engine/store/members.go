@@ -131,6 +131,9 @@ func (s *Store) Invite(ctx context.Context, role roster.Role, good time.Duration
 
 // enter writes an entry of these operations, durably whatever level clients write at.
 func (s *Store) enter(ctx context.Context, ops ...sigchain.Op) error {
+	if err := s.forked("change who is a member"); err != nil {
+		return err
+	}
 	if _, err := s.state.Enter(ctx, ops...); err != nil {
 		return err
 	}

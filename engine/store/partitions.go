@@ -90,7 +90,7 @@ func (s *Store) openPartitions(rec TopicRecord, leader lattice.NodeID, from, to 
 func (s *Store) partitionOptions(rec TopicRecord, leader lattice.NodeID, n int32) partition.Options {
 	tp := lattice.TopicPartition{Topic: rec.ID, Partition: n}
 	return partition.Options{
-		ID: tp, Store: s.info.ID, FS: s.cfg.FS, Dir: s.partitionDir(rec.ID, n),
+		ID: tp, Store: s.home, Alone: s.fork != nil, FS: s.cfg.FS, Dir: s.partitionDir(rec.ID, n),
 		Key: s.cfg.Key, Incarnation: s.info.Incarnation, Clock: s.cfg.Clock, Stamp: s.stamps.next,
 		Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger, Meta: s.cat.Meta(tp), Transactions: logsOf{s},
 		Limits:  record.Limits{MaxDecompressed: s.cfg.MaxDecompressed},

@@ -92,7 +92,10 @@ func newIncarnation(wall tick.Clock, random io.Reader, before uint64) (uint64, e
 		return 0, fmt.Errorf("new incarnation: %w", err)
 	}
 	n := uint64(wall.Now().UnixMilli())<<16 | uint64(binary.BigEndian.Uint16(r[:]))
-	return max(n, before+1), nil
+	if n <= before { // the clock was put back
+		n = before + 1 + uint64(binary.BigEndian.Uint16(r[:]))
+	}
+	return n, nil
 }
 
 // kafkaNodeID derives a Kafka node id from a key: positive, so that clients take

@@ -7,6 +7,7 @@
 //	kv/                                 the catalogue (docs/format/catalogue.md)
 //	authors/, snapshots/, forks/, state/    its keys (engine/keyval)
 //	topics/<topic id>/<partition>/      one signed log
+//	forkpoint                           of a fork (fork.go): of what, and from where
 //
 // Open recovers everything; Run does the background work until its context ends;
 // Close makes what is left durable. The store starts goroutines in Run only.
@@ -28,6 +29,7 @@ import (
 	"time"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/forkpoint"
 	"github.com/lattice-log/lattice/core/identity"
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/engine/group"
@@ -131,7 +133,10 @@ type Store struct {
 	shares    *share.Manager
 	txns      *txn.Manager
 	genesis   sigchain.Signed
-	claim     lattice.Hash // the invitation by which this node joined, if it did
+	claim     lattice.Hash      // the invitation by which this node joined, if it did
+	home      lattice.StoreID   // whose entries and logs these are: info.ID, but of a fork
+	fork      *forkpoint.Signed // nil: it is no fork
+	syncing   sync.Mutex        // held by who brings a fork back
 	news      *news
 	elsewhere atomic.Pointer[Elsewhere]
 	watch     topicWatch
@@ -295,7 +300,7 @@ func (s *Store) openCatalogue(records *local) error {
 		return err
 	}
 	s.state.Listen(s.news) // before anything of the catalogue is read
-	cat := &folded{local: records, db: s.state}
+	cat := &folded{local: records, db: s.state, fork: s.fork != nil}
 	s.cat = cat
 	if !moved {
 		if err := cat.moveRecords(); err != nil {
@@ -329,6 +334,9 @@ func (s *Store) loadEntries(records *local) error {
 	}
 	if first == nil {
 		return lattice.E(lattice.NotFound, errors.New("no genesis entry: this is no store"))
+	}
+	if err := s.loadFork(); err != nil {
+		return err
 	}
 	how, joined, err := records.joined()
 	s.claim = how.Invitation
@@ -367,10 +375,14 @@ func (s *Store) Run(ctx context.Context) error {
 	stateDone := make(chan error, 1)
 	go func() { stateDone <- s.state.Run(sctx) }()
 	var wg sync.WaitGroup
-	for name, run := range map[string]func(context.Context) error{
+	tasks := map[string]func(context.Context) error{
 		"groups": s.groups.Run, "share groups": s.shares.Run, "transactions": s.txns.Run, "housekeeping": s.keepHouse,
-		"expiry": s.expire, "catalogue": s.follow, "snapshots": s.tend, "reports": s.report, "presence": s.attend,
-	} {
+		"expiry": s.expire, "catalogue": s.follow,
+	}
+	if s.fork == nil { // others are told what is here, and nobody is told of a fork
+		tasks["snapshots"], tasks["reports"], tasks["presence"] = s.tend, s.report, s.attend
+	}
+	for name, run := range tasks {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()

@@ -130,6 +130,15 @@ func batchOf(ts int64, values ...string) []byte {
 // values reads everything from an offset.
 func values(t *testing.T, p *partition.Partition, from int64) (out []string) {
 	t.Helper()
+	for _, r := range records(t, p, from) {
+		out = append(out, string(r.Value))
+	}
+	return out
+}
+
+// records does likewise.
+func records(t *testing.T, p *partition.Partition, from int64) (out []record.Record) {
+	t.Helper()
 	for {
 		s, err := p.Read(from, 1<<20)
 		if err != nil {
@@ -157,8 +166,8 @@ func values(t *testing.T, p *partition.Partition, from int64) (out []string) {
 			if err := r.Open(batch, record.Limits{}); err != nil {
 				t.Fatal(err)
 			}
-			var rec record.Record
 			for {
+				var rec record.Record
 				ok, err := r.Next(&rec)
 				if err != nil {
 					t.Fatal(err)
@@ -167,7 +176,7 @@ func values(t *testing.T, p *partition.Partition, from int64) (out []string) {
 					break
 				}
 				if rec.Offset >= from {
-					out = append(out, string(rec.Value))
+					out = append(out, rec)
 				}
 			}
 			data, from = rest, h.NextOffset()

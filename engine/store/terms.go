@@ -163,7 +163,7 @@ func (n *news) led(tp lattice.TopicPartition) {
 
 // followTerms brings partitions to what the state says of who leads them.
 func (s *Store) followTerms(got *news) error {
-	if !got.all && len(got.terms) == 0 {
+	if !got.all && len(got.terms) == 0 || s.fork != nil { // a fork is led here, whoever leads its origin
 		return nil
 	}
 	s.changeMu.Lock()
@@ -275,6 +275,9 @@ func (s *Store) LeaderOf(id lattice.TopicID, n int32) (lattice.NodeID, error) {
 // lead, cannot be reached), ErrNoAnswer, and what the leader answered.
 func (s *Store) Lead(ctx context.Context, tp lattice.TopicPartition, to lattice.NodeID, wait time.Duration) error {
 	p, leader, err := s.Route(tp.Topic, tp.Partition)
+	if err == nil {
+		err = s.forked("give a partition to another leader")
+	}
 	switch {
 	case err != nil:
 		return err

@@ -155,7 +155,7 @@ func (s *Store) CreateTopic(ctx context.Context, n NewTopic) (Topic, error) {
 		return Topic{}, fmt.Errorf("create topic %q: %w", n.Name, err)
 	}
 	rec.Created, rec.Creation = int64(e.Time>>16), e.Bytes()
-	from, err := originOf(rec, s.info.ID)
+	from, err := originOf(rec, s.home)
 	if err != nil {
 		return Topic{}, fmt.Errorf("create topic %q: %w", n.Name, err)
 	}
@@ -245,6 +245,9 @@ func (s *Store) DeleteTopic(ctx context.Context, id lattice.TopicID) error {
 	s.mu.RUnlock()
 	if !ok {
 		return fmt.Errorf("delete topic %s: %w", id, s.unchangeable(id))
+	}
+	if err := s.mayDelete(t); err != nil {
+		return err
 	}
 	if err := s.cat.DropTopic(id); err != nil {
 		return err

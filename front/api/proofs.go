@@ -23,6 +23,9 @@ func (a proofService) Record(ctx context.Context, r *pb.ProofServiceRecordReques
 	if err != nil {
 		return nil, err
 	}
+	if err := unforked(s, "prove a record"); err != nil {
+		return nil, err
+	}
 	b := p.Bounds()
 	if err := checkRange(r.Partition, r.Offset, b); err != nil {
 		return nil, err
@@ -43,6 +46,9 @@ func (a proofService) Key(ctx context.Context, r *pb.ProofServiceKeyRequest) (*p
 		return nil, err
 	}
 	m, err := mapName(r.Map, false)
+	if err == nil {
+		err = unforked(s, "prove a key")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -60,6 +66,9 @@ func (a proofService) Checkpoint(ctx context.Context, r *pb.ProofServiceCheckpoi
 	}
 	p, err := partitionOf(s, t, r.Partition)
 	if err != nil {
+		return nil, err
+	}
+	if err := unforked(s, "prove a checkpoint"); err != nil {
 		return nil, err
 	}
 	c, ok, err := p.Checkpoint(ctx, r.Fresh)

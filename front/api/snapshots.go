@@ -103,6 +103,9 @@ func (a storeService) Prune(ctx context.Context, r *pb.StoreServicePruneRequest)
 	if err != nil {
 		return nil, err
 	}
+	if err := unforked(s, "prune"); err != nil {
+		return nil, err
+	}
 	id, err := snapshotID(r.Snapshot)
 	switch {
 	case err != nil:

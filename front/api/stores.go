@@ -17,6 +17,8 @@ type Stores interface {
 	All() []*store.Store
 	// Create makes a store and serves it. Kinds Exists, Invalid.
 	Create(ctx context.Context, name string) (*store.Store, error)
+	// Fork makes a fork of a store and serves it. Kinds Exists, Invalid, NotYet.
+	Fork(ctx context.Context, s *store.Store, name string) (*store.Store, error)
 	// Use makes a store the default.
 	Use(s *store.Store) error
 	// Import takes bytes of a snapshot of size bytes, which belong at offset, and
@@ -43,6 +45,9 @@ func (f Fixed) All() []*store.Store { return f }
 
 // Create refuses: Kind Unsupported.
 func (Fixed) Create(context.Context, string) (*store.Store, error) { return nil, errFixed }
+
+// Fork refuses: Kind Unsupported.
+func (Fixed) Fork(context.Context, *store.Store, string) (*store.Store, error) { return nil, errFixed }
 
 // Use refuses: Kind Unsupported.
 func (Fixed) Use(*store.Store) error { return errFixed }
@@ -143,6 +148,9 @@ func (a *api) message(s *store.Store) *pb.Store {
 func storeMessage(s *store.Store) *pb.Store {
 	info := s.Info()
 	m := &pb.Store{Id: info.ID.String(), Name: info.Name, Created: stamp(info.Created), Incarnation: info.Incarnation, KafkaNodeId: info.KafkaNodeID, Creator: info.Creator.String()}
+	if of, ok := s.Fork(); ok {
+		m.ForkOf = of.Store.String()
+	}
 	if s.State() != nil {
 		m.Role = s.Role().String()
 	}

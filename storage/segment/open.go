@@ -68,6 +68,9 @@ func Open(fs disk.FS, dir string, opt Options, resume Resume, onTail func(Meta, 
 		return nil, Recovery{}, storage("open %s: %w", dir, err)
 	}
 	l := &Log{fs: fs, dir: dir, opt: opt}
+	if shares(fs, dir) {
+		l.opt.Recycle = 0
+	}
 	files, err := l.list()
 	if err != nil {
 		return nil, Recovery{}, storage("open %s: %w", dir, err)

@@ -11,6 +11,7 @@
 //	00000000000000000000.compacted  empty; the blocks may have gaps between them
 //	recycle-0                       a dropped file, to be written over
 //	cut-00000000000000000512        bytes that recovery cut off the log's end
+//	shared                          empty; files may be another log's as well (share.go)
 //
 // The name is the first offset, 20 decimal digits. An .index entry is
 //

@@ -50,7 +50,10 @@ type Store struct {
 	Floor    *Floor  `protobuf:"bytes,13,opt,name=floor,proto3" json:"floor,omitempty"`
 	Upkeep   *Upkeep `protobuf:"bytes,14,opt,name=upkeep,proto3" json:"upkeep,omitempty"`
 	// In the answer of Info only, of a store with several active members.
-	Watermark     *Watermark `protobuf:"bytes,15,opt,name=watermark,proto3" json:"watermark,omitempty"`
+	Watermark *Watermark `protobuf:"bytes,15,opt,name=watermark,proto3" json:"watermark,omitempty"`
+	// Of a fork: the id of the store or fork that it was made from; created says when. Its
+	// own id is the hash of its fork point.
+	ForkOf        string `protobuf:"bytes,16,opt,name=fork_of,json=forkOf,proto3" json:"fork_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -188,6 +191,13 @@ func (x *Store) GetWatermark() *Watermark {
 		return x.Watermark
 	}
 	return nil
+}
+
+func (x *Store) GetForkOf() string {
+	if x != nil {
+		return x.ForkOf
+	}
+	return ""
 }
 
 // Watermark is up to where all active members have a store's entries, as they have said:
@@ -1655,12 +1665,333 @@ func (x *Imported) GetRole() string {
 	return ""
 }
 
+type StoreServiceForkRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is to be copied.
+	Store string `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	// Of the fork.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceForkRequest) Reset() {
+	*x = StoreServiceForkRequest{}
+	mi := &file_lattice_v1_store_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceForkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceForkRequest) ProtoMessage() {}
+
+func (x *StoreServiceForkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceForkRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceForkRequest) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *StoreServiceForkRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *StoreServiceForkRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type StoreServiceForkResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Store         *Store                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceForkResponse) Reset() {
+	*x = StoreServiceForkResponse{}
+	mi := &file_lattice_v1_store_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceForkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceForkResponse) ProtoMessage() {}
+
+func (x *StoreServiceForkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceForkResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceForkResponse) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *StoreServiceForkResponse) GetStore() *Store {
+	if x != nil {
+		return x.Store
+	}
+	return nil
+}
+
+type StoreServiceSyncRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The fork.
+	Store         string `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceSyncRequest) Reset() {
+	*x = StoreServiceSyncRequest{}
+	mi := &file_lattice_v1_store_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceSyncRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceSyncRequest) ProtoMessage() {}
+
+func (x *StoreServiceSyncRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceSyncRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceSyncRequest) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *StoreServiceSyncRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+type StoreServiceSyncResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Nothing is left that can be brought back now.
+	Done bool `protobuf:"varint,1,opt,name=done,proto3" json:"done,omitempty"`
+	// What it is a fork of.
+	Origin *Store `protobuf:"bytes,2,opt,name=origin,proto3" json:"origin,omitempty"`
+	// Entries that were brought by this call, and those that are left.
+	Entries       uint64             `protobuf:"varint,3,opt,name=entries,proto3" json:"entries,omitempty"`
+	Left          uint64             `protobuf:"varint,4,opt,name=left,proto3" json:"left,omitempty"`
+	Partitions    []*SyncedPartition `protobuf:"bytes,5,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceSyncResponse) Reset() {
+	*x = StoreServiceSyncResponse{}
+	mi := &file_lattice_v1_store_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceSyncResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceSyncResponse) ProtoMessage() {}
+
+func (x *StoreServiceSyncResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceSyncResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceSyncResponse) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *StoreServiceSyncResponse) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *StoreServiceSyncResponse) GetOrigin() *Store {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
+}
+
+func (x *StoreServiceSyncResponse) GetEntries() uint64 {
+	if x != nil {
+		return x.Entries
+	}
+	return 0
+}
+
+func (x *StoreServiceSyncResponse) GetLeft() uint64 {
+	if x != nil {
+		return x.Left
+	}
+	return 0
+}
+
+func (x *StoreServiceSyncResponse) GetPartitions() []*SyncedPartition {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+// SyncedPartition is what a call of Sync did about a partition of which the fork has, or
+// had, records of its own.
+type SyncedPartition struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it is called in the origin, or in the fork if it is not there.
+	Topic     string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partition int32  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	// Records that have the same offset in the origin, and those that were appended behind
+	// others, with the header lattice.fork: the fork's id, a colon, the offset there.
+	Same  int64 `protobuf:"varint,3,opt,name=same,proto3" json:"same,omitempty"`
+	Moved int64 `protobuf:"varint,4,opt,name=moved,proto3" json:"moved,omitempty"`
+	// Offsets without a record for readers of committed records.
+	Passed int64 `protobuf:"varint,5,opt,name=passed,proto3" json:"passed,omitempty"`
+	// Offsets that are left in the fork, and why; without a reason, the next call brings them.
+	Left          int64  `protobuf:"varint,6,opt,name=left,proto3" json:"left,omitempty"`
+	Why           string `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SyncedPartition) Reset() {
+	*x = SyncedPartition{}
+	mi := &file_lattice_v1_store_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SyncedPartition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SyncedPartition) ProtoMessage() {}
+
+func (x *SyncedPartition) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_store_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SyncedPartition.ProtoReflect.Descriptor instead.
+func (*SyncedPartition) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_store_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *SyncedPartition) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *SyncedPartition) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *SyncedPartition) GetSame() int64 {
+	if x != nil {
+		return x.Same
+	}
+	return 0
+}
+
+func (x *SyncedPartition) GetMoved() int64 {
+	if x != nil {
+		return x.Moved
+	}
+	return 0
+}
+
+func (x *SyncedPartition) GetPassed() int64 {
+	if x != nil {
+		return x.Passed
+	}
+	return 0
+}
+
+func (x *SyncedPartition) GetLeft() int64 {
+	if x != nil {
+		return x.Left
+	}
+	return 0
+}
+
+func (x *SyncedPartition) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 var File_lattice_v1_store_proto protoreflect.FileDescriptor
 
 const file_lattice_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"\x16lattice/v1/store.proto\x12\n" +
-	"lattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe3\x03\n" +
+	"lattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfc\x03\n" +
 	"\x05Store\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x124\n" +
@@ -1679,7 +2010,8 @@ const file_lattice_v1_store_proto_rawDesc = "" +
 	"\bfrontier\x18\f \x01(\fR\bfrontier\x12'\n" +
 	"\x05floor\x18\r \x01(\v2\x11.lattice.v1.FloorR\x05floor\x12*\n" +
 	"\x06upkeep\x18\x0e \x01(\v2\x12.lattice.v1.UpkeepR\x06upkeep\x123\n" +
-	"\twatermark\x18\x0f \x01(\v2\x15.lattice.v1.WatermarkR\twatermark\"\\\n" +
+	"\twatermark\x18\x0f \x01(\v2\x15.lattice.v1.WatermarkR\twatermark\x12\x17\n" +
+	"\afork_of\x18\x10 \x01(\tR\x06forkOf\"\\\n" +
 	"\tWatermark\x12\x18\n" +
 	"\aentries\x18\x01 \x01(\x04R\aentries\x125\n" +
 	"\amembers\x18\x02 \x03(\v2\x1b.lattice.v1.WatermarkMemberR\amembers\"k\n" +
@@ -1765,12 +2097,37 @@ const file_lattice_v1_store_proto_rawDesc = "" +
 	"\aentries\x18\x04 \x01(\x04R\aentries\x12\x12\n" +
 	"\x04rows\x18\x05 \x01(\x04R\x04rows\x12\x16\n" +
 	"\x06signer\x18\x06 \x01(\tR\x06signer\x12\x12\n" +
-	"\x04role\x18\a \x01(\tR\x04role2\xa5\a\n" +
+	"\x04role\x18\a \x01(\tR\x04role\"C\n" +
+	"\x17StoreServiceForkRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"C\n" +
+	"\x18StoreServiceForkResponse\x12'\n" +
+	"\x05store\x18\x01 \x01(\v2\x11.lattice.v1.StoreR\x05store\"/\n" +
+	"\x17StoreServiceSyncRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\"\xc4\x01\n" +
+	"\x18StoreServiceSyncResponse\x12\x12\n" +
+	"\x04done\x18\x01 \x01(\bR\x04done\x12)\n" +
+	"\x06origin\x18\x02 \x01(\v2\x11.lattice.v1.StoreR\x06origin\x12\x18\n" +
+	"\aentries\x18\x03 \x01(\x04R\aentries\x12\x12\n" +
+	"\x04left\x18\x04 \x01(\x04R\x04left\x12;\n" +
+	"\n" +
+	"partitions\x18\x05 \x03(\v2\x1b.lattice.v1.SyncedPartitionR\n" +
+	"partitions\"\xad\x01\n" +
+	"\x0fSyncedPartition\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x12\n" +
+	"\x04same\x18\x03 \x01(\x03R\x04same\x12\x14\n" +
+	"\x05moved\x18\x04 \x01(\x03R\x05moved\x12\x16\n" +
+	"\x06passed\x18\x05 \x01(\x03R\x06passed\x12\x12\n" +
+	"\x04left\x18\x06 \x01(\x03R\x04left\x12\x10\n" +
+	"\x03why\x18\a \x01(\tR\x03why2\xcb\b\n" +
 	"\fStoreService\x12V\n" +
 	"\x04List\x12#.lattice.v1.StoreServiceListRequest\x1a$.lattice.v1.StoreServiceListResponse\"\x03\x90\x02\x01\x12V\n" +
 	"\x04Info\x12#.lattice.v1.StoreServiceInfoRequest\x1a$.lattice.v1.StoreServiceInfoResponse\"\x03\x90\x02\x01\x12W\n" +
 	"\x06Create\x12%.lattice.v1.StoreServiceCreateRequest\x1a&.lattice.v1.StoreServiceCreateResponse\x12N\n" +
-	"\x03Use\x12\".lattice.v1.StoreServiceUseRequest\x1a#.lattice.v1.StoreServiceUseResponse\x12e\n" +
+	"\x03Use\x12\".lattice.v1.StoreServiceUseRequest\x1a#.lattice.v1.StoreServiceUseResponse\x12Q\n" +
+	"\x04Fork\x12#.lattice.v1.StoreServiceForkRequest\x1a$.lattice.v1.StoreServiceForkResponse\x12Q\n" +
+	"\x04Sync\x12#.lattice.v1.StoreServiceSyncRequest\x1a$.lattice.v1.StoreServiceSyncResponse\x12e\n" +
 	"\tSnapshots\x12(.lattice.v1.StoreServiceSnapshotsRequest\x1a).lattice.v1.StoreServiceSnapshotsResponse\"\x03\x90\x02\x01\x12]\n" +
 	"\bSnapshot\x12'.lattice.v1.StoreServiceSnapshotRequest\x1a(.lattice.v1.StoreServiceSnapshotResponse\x12i\n" +
 	"\fDropSnapshot\x12+.lattice.v1.StoreServiceDropSnapshotRequest\x1a,.lattice.v1.StoreServiceDropSnapshotResponse\x12T\n" +
@@ -1790,7 +2147,7 @@ func file_lattice_v1_store_proto_rawDescGZIP() []byte {
 	return file_lattice_v1_store_proto_rawDescData
 }
 
-var file_lattice_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_lattice_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_lattice_v1_store_proto_goTypes = []any{
 	(*Store)(nil),                            // 0: lattice.v1.Store
 	(*Watermark)(nil),                        // 1: lattice.v1.Watermark
@@ -1819,52 +2176,64 @@ var file_lattice_v1_store_proto_goTypes = []any{
 	(*StoreServiceImportRequest)(nil),        // 24: lattice.v1.StoreServiceImportRequest
 	(*StoreServiceImportResponse)(nil),       // 25: lattice.v1.StoreServiceImportResponse
 	(*Imported)(nil),                         // 26: lattice.v1.Imported
-	(*timestamppb.Timestamp)(nil),            // 27: google.protobuf.Timestamp
+	(*StoreServiceForkRequest)(nil),          // 27: lattice.v1.StoreServiceForkRequest
+	(*StoreServiceForkResponse)(nil),         // 28: lattice.v1.StoreServiceForkResponse
+	(*StoreServiceSyncRequest)(nil),          // 29: lattice.v1.StoreServiceSyncRequest
+	(*StoreServiceSyncResponse)(nil),         // 30: lattice.v1.StoreServiceSyncResponse
+	(*SyncedPartition)(nil),                  // 31: lattice.v1.SyncedPartition
+	(*timestamppb.Timestamp)(nil),            // 32: google.protobuf.Timestamp
 }
 var file_lattice_v1_store_proto_depIdxs = []int32{
-	27, // 0: lattice.v1.Store.created:type_name -> google.protobuf.Timestamp
+	32, // 0: lattice.v1.Store.created:type_name -> google.protobuf.Timestamp
 	3,  // 1: lattice.v1.Store.floor:type_name -> lattice.v1.Floor
 	4,  // 2: lattice.v1.Store.upkeep:type_name -> lattice.v1.Upkeep
 	1,  // 3: lattice.v1.Store.watermark:type_name -> lattice.v1.Watermark
 	2,  // 4: lattice.v1.Watermark.members:type_name -> lattice.v1.WatermarkMember
-	27, // 5: lattice.v1.Floor.through:type_name -> google.protobuf.Timestamp
-	27, // 6: lattice.v1.Floor.pruned:type_name -> google.protobuf.Timestamp
-	27, // 7: lattice.v1.Upkeep.newest:type_name -> google.protobuf.Timestamp
+	32, // 5: lattice.v1.Floor.through:type_name -> google.protobuf.Timestamp
+	32, // 6: lattice.v1.Floor.pruned:type_name -> google.protobuf.Timestamp
+	32, // 7: lattice.v1.Upkeep.newest:type_name -> google.protobuf.Timestamp
 	0,  // 8: lattice.v1.StoreServiceListResponse.stores:type_name -> lattice.v1.Store
 	0,  // 9: lattice.v1.StoreServiceInfoResponse.store:type_name -> lattice.v1.Store
 	0,  // 10: lattice.v1.StoreServiceCreateResponse.store:type_name -> lattice.v1.Store
 	0,  // 11: lattice.v1.StoreServiceUseResponse.store:type_name -> lattice.v1.Store
-	27, // 12: lattice.v1.Snapshot.taken:type_name -> google.protobuf.Timestamp
+	32, // 12: lattice.v1.Snapshot.taken:type_name -> google.protobuf.Timestamp
 	13, // 13: lattice.v1.StoreServiceSnapshotsResponse.snapshots:type_name -> lattice.v1.Snapshot
 	13, // 14: lattice.v1.StoreServiceSnapshotResponse.snapshot:type_name -> lattice.v1.Snapshot
 	13, // 15: lattice.v1.StoreServicePruneResponse.base:type_name -> lattice.v1.Snapshot
 	26, // 16: lattice.v1.StoreServiceImportResponse.imported:type_name -> lattice.v1.Imported
 	0,  // 17: lattice.v1.Imported.store:type_name -> lattice.v1.Store
-	5,  // 18: lattice.v1.StoreService.List:input_type -> lattice.v1.StoreServiceListRequest
-	7,  // 19: lattice.v1.StoreService.Info:input_type -> lattice.v1.StoreServiceInfoRequest
-	9,  // 20: lattice.v1.StoreService.Create:input_type -> lattice.v1.StoreServiceCreateRequest
-	11, // 21: lattice.v1.StoreService.Use:input_type -> lattice.v1.StoreServiceUseRequest
-	14, // 22: lattice.v1.StoreService.Snapshots:input_type -> lattice.v1.StoreServiceSnapshotsRequest
-	16, // 23: lattice.v1.StoreService.Snapshot:input_type -> lattice.v1.StoreServiceSnapshotRequest
-	18, // 24: lattice.v1.StoreService.DropSnapshot:input_type -> lattice.v1.StoreServiceDropSnapshotRequest
-	20, // 25: lattice.v1.StoreService.Prune:input_type -> lattice.v1.StoreServicePruneRequest
-	22, // 26: lattice.v1.StoreService.Export:input_type -> lattice.v1.StoreServiceExportRequest
-	24, // 27: lattice.v1.StoreService.Import:input_type -> lattice.v1.StoreServiceImportRequest
-	6,  // 28: lattice.v1.StoreService.List:output_type -> lattice.v1.StoreServiceListResponse
-	8,  // 29: lattice.v1.StoreService.Info:output_type -> lattice.v1.StoreServiceInfoResponse
-	10, // 30: lattice.v1.StoreService.Create:output_type -> lattice.v1.StoreServiceCreateResponse
-	12, // 31: lattice.v1.StoreService.Use:output_type -> lattice.v1.StoreServiceUseResponse
-	15, // 32: lattice.v1.StoreService.Snapshots:output_type -> lattice.v1.StoreServiceSnapshotsResponse
-	17, // 33: lattice.v1.StoreService.Snapshot:output_type -> lattice.v1.StoreServiceSnapshotResponse
-	19, // 34: lattice.v1.StoreService.DropSnapshot:output_type -> lattice.v1.StoreServiceDropSnapshotResponse
-	21, // 35: lattice.v1.StoreService.Prune:output_type -> lattice.v1.StoreServicePruneResponse
-	23, // 36: lattice.v1.StoreService.Export:output_type -> lattice.v1.StoreServiceExportResponse
-	25, // 37: lattice.v1.StoreService.Import:output_type -> lattice.v1.StoreServiceImportResponse
-	28, // [28:38] is the sub-list for method output_type
-	18, // [18:28] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	0,  // 18: lattice.v1.StoreServiceForkResponse.store:type_name -> lattice.v1.Store
+	0,  // 19: lattice.v1.StoreServiceSyncResponse.origin:type_name -> lattice.v1.Store
+	31, // 20: lattice.v1.StoreServiceSyncResponse.partitions:type_name -> lattice.v1.SyncedPartition
+	5,  // 21: lattice.v1.StoreService.List:input_type -> lattice.v1.StoreServiceListRequest
+	7,  // 22: lattice.v1.StoreService.Info:input_type -> lattice.v1.StoreServiceInfoRequest
+	9,  // 23: lattice.v1.StoreService.Create:input_type -> lattice.v1.StoreServiceCreateRequest
+	11, // 24: lattice.v1.StoreService.Use:input_type -> lattice.v1.StoreServiceUseRequest
+	27, // 25: lattice.v1.StoreService.Fork:input_type -> lattice.v1.StoreServiceForkRequest
+	29, // 26: lattice.v1.StoreService.Sync:input_type -> lattice.v1.StoreServiceSyncRequest
+	14, // 27: lattice.v1.StoreService.Snapshots:input_type -> lattice.v1.StoreServiceSnapshotsRequest
+	16, // 28: lattice.v1.StoreService.Snapshot:input_type -> lattice.v1.StoreServiceSnapshotRequest
+	18, // 29: lattice.v1.StoreService.DropSnapshot:input_type -> lattice.v1.StoreServiceDropSnapshotRequest
+	20, // 30: lattice.v1.StoreService.Prune:input_type -> lattice.v1.StoreServicePruneRequest
+	22, // 31: lattice.v1.StoreService.Export:input_type -> lattice.v1.StoreServiceExportRequest
+	24, // 32: lattice.v1.StoreService.Import:input_type -> lattice.v1.StoreServiceImportRequest
+	6,  // 33: lattice.v1.StoreService.List:output_type -> lattice.v1.StoreServiceListResponse
+	8,  // 34: lattice.v1.StoreService.Info:output_type -> lattice.v1.StoreServiceInfoResponse
+	10, // 35: lattice.v1.StoreService.Create:output_type -> lattice.v1.StoreServiceCreateResponse
+	12, // 36: lattice.v1.StoreService.Use:output_type -> lattice.v1.StoreServiceUseResponse
+	28, // 37: lattice.v1.StoreService.Fork:output_type -> lattice.v1.StoreServiceForkResponse
+	30, // 38: lattice.v1.StoreService.Sync:output_type -> lattice.v1.StoreServiceSyncResponse
+	15, // 39: lattice.v1.StoreService.Snapshots:output_type -> lattice.v1.StoreServiceSnapshotsResponse
+	17, // 40: lattice.v1.StoreService.Snapshot:output_type -> lattice.v1.StoreServiceSnapshotResponse
+	19, // 41: lattice.v1.StoreService.DropSnapshot:output_type -> lattice.v1.StoreServiceDropSnapshotResponse
+	21, // 42: lattice.v1.StoreService.Prune:output_type -> lattice.v1.StoreServicePruneResponse
+	23, // 43: lattice.v1.StoreService.Export:output_type -> lattice.v1.StoreServiceExportResponse
+	25, // 44: lattice.v1.StoreService.Import:output_type -> lattice.v1.StoreServiceImportResponse
+	33, // [33:45] is the sub-list for method output_type
+	21, // [21:33] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_lattice_v1_store_proto_init() }
@@ -1878,7 +2247,7 @@ func file_lattice_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lattice_v1_store_proto_rawDesc), len(file_lattice_v1_store_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -41,6 +41,10 @@ const (
 	StoreServiceCreateProcedure = "/lattice.v1.StoreService/Create"
 	// StoreServiceUseProcedure is the fully-qualified name of the StoreService's Use RPC.
 	StoreServiceUseProcedure = "/lattice.v1.StoreService/Use"
+	// StoreServiceForkProcedure is the fully-qualified name of the StoreService's Fork RPC.
+	StoreServiceForkProcedure = "/lattice.v1.StoreService/Fork"
+	// StoreServiceSyncProcedure is the fully-qualified name of the StoreService's Sync RPC.
+	StoreServiceSyncProcedure = "/lattice.v1.StoreService/Sync"
 	// StoreServiceSnapshotsProcedure is the fully-qualified name of the StoreService's Snapshots RPC.
 	StoreServiceSnapshotsProcedure = "/lattice.v1.StoreService/Snapshots"
 	// StoreServiceSnapshotProcedure is the fully-qualified name of the StoreService's Snapshot RPC.
@@ -66,6 +70,16 @@ type StoreServiceClient interface {
 	// Use makes a store the default: what requests mean that name none. Listeners
 	// of other protocols serve it from then on, to new connections, unless configured.
 	Use(context.Context, *v1.StoreServiceUseRequest) (*v1.StoreServiceUseResponse, error)
+	// Fork makes a copy of a store as it is now, under a name of its own, and serves it: what
+	// is written there is seen nowhere else until it is brought back with Sync. It copies the
+	// node's replica, by links where it can, and answers when the copy is durable.
+	// KIND_EXISTS: the node has a store of that name.
+	Fork(context.Context, *v1.StoreServiceForkRequest) (*v1.StoreServiceForkResponse, error)
+	// Sync brings some of what was written in a fork back to the store that it is of, and says
+	// whether that was all: call it until done. It can be called at any time, and again.
+	// KIND_INVALID: the store is no fork. KIND_NOT_FOUND: what it is a fork of is not here.
+	// KIND_DENIED: this node may write no more in that.
+	Sync(context.Context, *v1.StoreServiceSyncRequest) (*v1.StoreServiceSyncResponse, error)
 	// Snapshots lists the snapshots of a store's state that the node keeps.
 	Snapshots(context.Context, *v1.StoreServiceSnapshotsRequest) (*v1.StoreServiceSnapshotsResponse, error)
 	// Snapshot writes a store's state as it is now to a snapshot that the node keeps.
@@ -125,6 +139,18 @@ func NewStoreServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(storeServiceMethods.ByName("Use")),
 			connect.WithClientOptions(opts...),
 		),
+		fork: connect.NewClient[v1.StoreServiceForkRequest, v1.StoreServiceForkResponse](
+			httpClient,
+			baseURL+StoreServiceForkProcedure,
+			connect.WithSchema(storeServiceMethods.ByName("Fork")),
+			connect.WithClientOptions(opts...),
+		),
+		sync: connect.NewClient[v1.StoreServiceSyncRequest, v1.StoreServiceSyncResponse](
+			httpClient,
+			baseURL+StoreServiceSyncProcedure,
+			connect.WithSchema(storeServiceMethods.ByName("Sync")),
+			connect.WithClientOptions(opts...),
+		),
 		snapshots: connect.NewClient[v1.StoreServiceSnapshotsRequest, v1.StoreServiceSnapshotsResponse](
 			httpClient,
 			baseURL+StoreServiceSnapshotsProcedure,
@@ -172,6 +198,8 @@ type storeServiceClient struct {
 	info         *connect.Client[v1.StoreServiceInfoRequest, v1.StoreServiceInfoResponse]
 	create       *connect.Client[v1.StoreServiceCreateRequest, v1.StoreServiceCreateResponse]
 	use          *connect.Client[v1.StoreServiceUseRequest, v1.StoreServiceUseResponse]
+	fork         *connect.Client[v1.StoreServiceForkRequest, v1.StoreServiceForkResponse]
+	sync         *connect.Client[v1.StoreServiceSyncRequest, v1.StoreServiceSyncResponse]
 	snapshots    *connect.Client[v1.StoreServiceSnapshotsRequest, v1.StoreServiceSnapshotsResponse]
 	snapshot     *connect.Client[v1.StoreServiceSnapshotRequest, v1.StoreServiceSnapshotResponse]
 	dropSnapshot *connect.Client[v1.StoreServiceDropSnapshotRequest, v1.StoreServiceDropSnapshotResponse]
@@ -210,6 +238,24 @@ func (c *storeServiceClient) Create(ctx context.Context, req *v1.StoreServiceCre
 // Use calls lattice.v1.StoreService.Use.
 func (c *storeServiceClient) Use(ctx context.Context, req *v1.StoreServiceUseRequest) (*v1.StoreServiceUseResponse, error) {
 	response, err := c.use.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Fork calls lattice.v1.StoreService.Fork.
+func (c *storeServiceClient) Fork(ctx context.Context, req *v1.StoreServiceForkRequest) (*v1.StoreServiceForkResponse, error) {
+	response, err := c.fork.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Sync calls lattice.v1.StoreService.Sync.
+func (c *storeServiceClient) Sync(ctx context.Context, req *v1.StoreServiceSyncRequest) (*v1.StoreServiceSyncResponse, error) {
+	response, err := c.sync.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -280,6 +326,16 @@ type StoreServiceHandler interface {
 	// Use makes a store the default: what requests mean that name none. Listeners
 	// of other protocols serve it from then on, to new connections, unless configured.
 	Use(context.Context, *v1.StoreServiceUseRequest) (*v1.StoreServiceUseResponse, error)
+	// Fork makes a copy of a store as it is now, under a name of its own, and serves it: what
+	// is written there is seen nowhere else until it is brought back with Sync. It copies the
+	// node's replica, by links where it can, and answers when the copy is durable.
+	// KIND_EXISTS: the node has a store of that name.
+	Fork(context.Context, *v1.StoreServiceForkRequest) (*v1.StoreServiceForkResponse, error)
+	// Sync brings some of what was written in a fork back to the store that it is of, and says
+	// whether that was all: call it until done. It can be called at any time, and again.
+	// KIND_INVALID: the store is no fork. KIND_NOT_FOUND: what it is a fork of is not here.
+	// KIND_DENIED: this node may write no more in that.
+	Sync(context.Context, *v1.StoreServiceSyncRequest) (*v1.StoreServiceSyncResponse, error)
 	// Snapshots lists the snapshots of a store's state that the node keeps.
 	Snapshots(context.Context, *v1.StoreServiceSnapshotsRequest) (*v1.StoreServiceSnapshotsResponse, error)
 	// Snapshot writes a store's state as it is now to a snapshot that the node keeps.
@@ -335,6 +391,18 @@ func NewStoreServiceHandler(svc StoreServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(storeServiceMethods.ByName("Use")),
 		connect.WithHandlerOptions(opts...),
 	)
+	storeServiceForkHandler := connect.NewUnaryHandlerSimple(
+		StoreServiceForkProcedure,
+		svc.Fork,
+		connect.WithSchema(storeServiceMethods.ByName("Fork")),
+		connect.WithHandlerOptions(opts...),
+	)
+	storeServiceSyncHandler := connect.NewUnaryHandlerSimple(
+		StoreServiceSyncProcedure,
+		svc.Sync,
+		connect.WithSchema(storeServiceMethods.ByName("Sync")),
+		connect.WithHandlerOptions(opts...),
+	)
 	storeServiceSnapshotsHandler := connect.NewUnaryHandlerSimple(
 		StoreServiceSnapshotsProcedure,
 		svc.Snapshots,
@@ -383,6 +451,10 @@ func NewStoreServiceHandler(svc StoreServiceHandler, opts ...connect.HandlerOpti
 			storeServiceCreateHandler.ServeHTTP(w, r)
 		case StoreServiceUseProcedure:
 			storeServiceUseHandler.ServeHTTP(w, r)
+		case StoreServiceForkProcedure:
+			storeServiceForkHandler.ServeHTTP(w, r)
+		case StoreServiceSyncProcedure:
+			storeServiceSyncHandler.ServeHTTP(w, r)
 		case StoreServiceSnapshotsProcedure:
 			storeServiceSnapshotsHandler.ServeHTTP(w, r)
 		case StoreServiceSnapshotProcedure:
@@ -418,6 +490,14 @@ func (UnimplementedStoreServiceHandler) Create(context.Context, *v1.StoreService
 
 func (UnimplementedStoreServiceHandler) Use(context.Context, *v1.StoreServiceUseRequest) (*v1.StoreServiceUseResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.StoreService.Use is not implemented"))
+}
+
+func (UnimplementedStoreServiceHandler) Fork(context.Context, *v1.StoreServiceForkRequest) (*v1.StoreServiceForkResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.StoreService.Fork is not implemented"))
+}
+
+func (UnimplementedStoreServiceHandler) Sync(context.Context, *v1.StoreServiceSyncRequest) (*v1.StoreServiceSyncResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.StoreService.Sync is not implemented"))
 }
 
 func (UnimplementedStoreServiceHandler) Snapshots(context.Context, *v1.StoreServiceSnapshotsRequest) (*v1.StoreServiceSnapshotsResponse, error) {
