@@ -48,6 +48,13 @@ func (p *Partition) copyMeta(into Meta) error {
 	}
 	for _, b := range all {
 		g, err := grant.Parse(b)
+		var promises []byte
+		if err == nil {
+			promises, err = p.o.Meta.Evidence(g.Term)
+		}
+		if err == nil && promises != nil {
+			err = into.PutEvidence(g.Term, promises)
+		}
 		if err == nil {
 			err = into.PutGrant(g.Term, b)
 		}
