@@ -60,7 +60,7 @@ func cutsBack(k grant.Kind) bool { return k == grant.Unclean || k == grant.Promi
 // settleTerms keeps aside what does not belong to the log by the terms that rule, and cuts it.
 // The log is not open.
 func (p *Partition) settleTerms() error {
-	if p.o.ReadOnly {
+	if p.o.ReadOnly || p.o.Alone { // the log was settled when it was copied
 		return nil
 	}
 	had, err := signedlog.Peek(p.o.FS, p.o.Dir)
