@@ -22,7 +22,12 @@ themselves where they were before, and where others reach them: this is for one 
 was away, or that nobody else reaches.`,
 		Example: `  lattice peer connect /ip4/192.0.2.7/tcp/7946
   lattice peer connect 8c2f /dns4/b.example.org/tcp/7946 --once`,
-		Args: cobra.MinimumNArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cli.Usagef("needs ADDRESS")
+			}
+			return nil
+		},
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "do not note the addresses for later")
 	a.clientFlags(cmd)

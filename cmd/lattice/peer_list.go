@@ -57,7 +57,12 @@ this node started. With NODE, named by its key or how that begins, the logs are 
 most: 10 writers' and 10 partitions, or with --all all of them. Who may do what is in lattice peer members.`,
 		Example: `  lattice peer list
   lattice peer list 8c2f --all`,
-		Args: cobra.MaximumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return exactly("NODE")(cmd, args)
+			}
+			return nil
+		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "list all logs that a peer lacks something of")
 	a.clientFlags(cmd)

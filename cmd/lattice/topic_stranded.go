@@ -137,7 +137,7 @@ func branchesNamed(all []client.Stranded, topic, id string, every bool) ([]clien
 	}
 	switch {
 	case len(out) == 0:
-		return nil, cli.Hint(cli.Usagef("topic %s has no stranded branch %q on this node", topic, id), "lattice topic stranded "+topic+" lists them")
+		return nil, cli.Hint(cli.Usagef("topic %s has no stranded branch %q on this node", topic, id), "lattice topic stranded %s lists them", topic)
 	case len(out) > 1:
 		return nil, cli.Usagef("%d partitions have a branch %s: name one with --partition", len(out), id)
 	}
