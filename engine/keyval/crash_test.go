@@ -83,7 +83,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 	var moments []moment
 	step, every := 0, 9
 	if testing.Short() {
-		every = 25
+		every = 60
 	}
 	var mu sync.Mutex
 	fs.SetFault(func(op disk.Op) *disk.Fault {

@@ -17,7 +17,11 @@ import (
 // go to the fold database and out of memory between, and holds lists to what a slice
 // does: also what is remembered of their ends.
 func TestEndsOfLists(t *testing.T) {
-	for seed := range uint64(30) {
+	seeds := uint64(30)
+	if testing.Short() {
+		seeds = 5
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { runEnds(t, rand.New(rand.NewPCG(seed, 7))) })
 	}
 }

@@ -41,7 +41,11 @@ func TestFaults(t *testing.T) {
 		{"bad input", badInput},
 		{"many dead letters", manyLetters},
 	}
-	for _, db := range []string{"sqlite", "postgres"} {
+	databases := []string{"sqlite", "postgres"}
+	if testing.Short() { // as sqldbtest.RunSlow
+		databases = databases[:1]
+	}
+	for _, db := range databases {
 		t.Run(db, func(t *testing.T) {
 			var server *realpostgres.Server
 			if db == "postgres" {

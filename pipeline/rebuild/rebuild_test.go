@@ -30,7 +30,7 @@ func TestRebuild(t *testing.T) {
 	on := func(run func(r *projectortest.Rig)) func(*testing.T, string) {
 		return func(t *testing.T, url string) { run(projectortest.New(t, startNode(t), url, nil)) }
 	}
-	sqldbtest.Run(t,
+	sqldbtest.RunSlow(t,
 		sqldbtest.Case{Name: "beside projectors", Run: on(besideProjectors)},
 		sqldbtest.Case{Name: "killed and begun again", Run: on(killed)},
 		sqldbtest.Case{Name: "dead letters", Run: on(deadLetters)},

@@ -31,6 +31,17 @@ func Run(t *testing.T, cases ...Case) {
 	})
 }
 
+// RunSlow is Run for what takes long: with -short it is on SQLite alone.
+func RunSlow(t *testing.T, cases ...Case) {
+	if !testing.Short() {
+		Run(t, cases...)
+		return
+	}
+	for _, c := range cases {
+		t.Run(c.Name, func(t *testing.T) { c.Run(t, SQLite(t)) })
+	}
+}
+
 // SQLite returns the URL of a file that is not there yet.
 func SQLite(t testing.TB) string { return "sqlite:" + filepath.Join(t.TempDir(), "test.db") }
 
