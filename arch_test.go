@@ -57,13 +57,13 @@ var owners = map[string][]string{
 
 // pure packages decide; they never do. Time, randomness and I/O are arguments.
 var (
-	pure          = []string{"core", "mesh/batches", "mesh/forward", "mesh/lag", "mesh/reconcile", "mesh/wire", "pipeline/gateway/flow", "pipeline/gateway/grant"} // batches: ADR 29, forward: ADR 30
+	pure          = []string{"core", "mesh/ballot", "mesh/batches", "mesh/forward", "mesh/lag", "mesh/reconcile", "mesh/wire", "pipeline/gateway/flow", "pipeline/gateway/grant"} // batches: ADR 29, forward: ADR 30
 	impureImports = []string{
 		"context", "crypto/rand", "log", "math/rand", "net", "os", "path/filepath", "sync", "syscall",
 		"golang.org/x/sys", "golang.org/x/sync",
 	}
 	// clockless packages take the clock from their caller, so that sim can drive them.
-	clockless = []string{"core", "storage", "engine", "mesh/batches", "mesh/forward", "mesh/lag", "mesh/reconcile", "mesh/wire"}
+	clockless = []string{"core", "storage", "engine", "mesh/ballot", "mesh/batches", "mesh/forward", "mesh/lag", "mesh/reconcile", "mesh/wire"}
 	wallClock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 	vague     = []string{"util", "utils", "common", "helpers", "types", "models", "misc"}
 )

@@ -216,7 +216,11 @@ type Led struct {
 // several members are meant), Invalid (it may not write), Unavailable (the leader, or
 // who is to lead, cannot be reached).
 func (c *Client) LeadTopic(ctx context.Context, topic, to string, partitions ...int32) ([]Led, error) {
-	res, err := c.topics.Lead(ctx, &pb.TopicServiceLeadRequest{Store: c.store, Topic: topic, Partitions: partitions, To: to})
+	return c.lead(ctx, &pb.TopicServiceLeadRequest{Store: c.store, Topic: topic, Partitions: partitions, To: to})
+}
+
+func (c *Client) lead(ctx context.Context, r *pb.TopicServiceLeadRequest) ([]Led, error) {
+	res, err := c.topics.Lead(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -225,6 +229,15 @@ func (c *Client) LeadTopic(ctx context.Context, topic, to string, partitions ...
 		all[i] = Led{l.Partition, l.OldLeader, l.Leader}
 	}
 	return all, nil
+}
+
+// TakeOverTopic has a member lead the given partitions (none: all) though their leader does
+// not answer, by promises of enough members of their ack sets, of which it is one; to is
+// as for LeadTopic, or empty: the node that is asked. Nothing that enough of them had
+// acknowledged is lost. Kinds besides: Unavailable (too few promised, or nobody can supply
+// what is needed; the error says who and what), Denied (it is no member of the set).
+func (c *Client) TakeOverTopic(ctx context.Context, topic, to string, partitions ...int32) ([]Led, error) {
+	return c.lead(ctx, &pb.TopicServiceLeadRequest{Store: c.store, Topic: topic, Partitions: partitions, To: to, Takeover: true})
 }
 
 // Offsets turns a position into offsets, for the given partitions or for all.

@@ -95,7 +95,7 @@ func (s *Store) partitionOptions(rec TopicRecord, leader lattice.NodeID, n int32
 		Committer: s.committer, Handles: s.handles, Logger: s.cfg.Logger, Meta: s.cat.Meta(tp), Transactions: logsOf{s},
 		Limits:  record.Limits{MaxDecompressed: s.cfg.MaxDecompressed},
 		Genesis: s.genesis.Bytes(), Creation: rec.Creation, Leader: leader, Named: func() { s.news.led(tp) },
-		Admitted: func(id lattice.Hash) bool { return s.admitted(tp, id) },
+		Asks: s.fork == nil, Admitted: func(id lattice.Hash) bool { return s.admitted(tp, id) },
 	}
 }
 

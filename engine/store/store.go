@@ -139,6 +139,7 @@ type Store struct {
 	syncing   sync.Mutex        // held by who brings a fork back
 	news      *news
 	elsewhere atomic.Pointer[Elsewhere]
+	taking    taking
 	watch     topicWatch
 	heard     heard
 	seen      atomic.Pointer[func(lattice.NodeID) time.Time]
@@ -381,6 +382,7 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 	if s.fork == nil { // others are told what is here, and nobody is told of a fork
 		tasks["snapshots"], tasks["reports"], tasks["presence"] = s.tend, s.report, s.attend
+		tasks["terms"] = s.regain
 	}
 	for name, run := range tasks {
 		wg.Add(1)

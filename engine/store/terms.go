@@ -121,7 +121,7 @@ func putTerms(tx *keyval.Tx, tp lattice.TopicPartition, all [][]byte) error {
 		if err != nil {
 			return err
 		}
-		if _, there, err := m.HGet(key, g.ID[:]); there || err != nil {
+		if was, there, err := m.HGet(key, g.ID[:]); there && bytes.Equal(was.Bytes, b) || err != nil {
 			if err != nil {
 				return err
 			}
@@ -207,8 +207,9 @@ func (s *Store) handed() map[lattice.TopicPartition]bool {
 }
 
 // heed takes over what the state says of who leads a partition, and tells what it does
-// not say. It reports whether another leads now. s.changeMu is held.
-func (s *Store) heed(tp lattice.TopicPartition) (changed bool, err error) {
+// not say; also are grants that somebody else tells. It reports whether another leads now.
+// s.changeMu is held.
+func (s *Store) heed(tp lattice.TopicPartition, also ...[]byte) (changed bool, err error) {
 	s.mu.RLock()
 	t, ok := s.byID[tp.Topic]
 	s.mu.RUnlock()
@@ -220,7 +221,7 @@ func (s *Store) heed(tp lattice.TopicPartition) (changed bool, err error) {
 		return false, err
 	}
 	p := t.parts[tp.Partition]
-	h, err := p.Heed(told)
+	h, err := p.Heed(told, also...)
 	if err == nil && (h.Changed || p.ToLead()) {
 		changed, err = true, s.reopen(t, tp.Partition)
 	}
@@ -290,12 +291,17 @@ func (s *Store) Lead(ctx context.Context, tp lattice.TopicPartition, to lattice.
 		}
 		return s.give(ctx, tp, to)
 	}
+	return s.askLead(ctx, leader, tp, to, wait)
+}
+
+// askLead asks another node to have a partition led by to.
+func (s *Store) askLead(ctx context.Context, node lattice.NodeID, tp lattice.TopicPartition, to lattice.NodeID, wait time.Duration) error {
 	e := s.elsewhere.Load()
 	if e == nil {
 		return ErrNotLeader
 	}
 	done := make(chan error, 1)
-	(*e).Lead(leader, tp, to, wait, func(err error) { done <- err })
+	(*e).Lead(node, tp, to, wait, func(err error) { done <- err })
 	select {
 	case err := <-done:
 		return err
@@ -344,8 +350,15 @@ func (s *Store) give(ctx context.Context, tp lattice.TopicPartition, to lattice.
 }
 
 // LeadLed is Lead for another member, of a partition that is led here. It waits for the
-// disk. Errors besides: ErrMayNotWrite, ErrNotLeader.
+// disk. Who is to lead itself, and does not, takes the partition over (LeadByPromises).
+// Errors besides: ErrMayNotWrite, ErrNotLeader.
 func (s *Store) LeadLed(ctx context.Context, from lattice.NodeID, tp lattice.TopicPartition, to lattice.NodeID) error {
+	if to == s.info.Node {
+		if m, ok := s.state.Member(from); !ok || m.Role < roster.Writer {
+			return fmt.Errorf("%s: %w", from.Short(), ErrMayNotWrite)
+		}
+		return s.LeadByPromises(ctx, tp, to, voteWait)
+	}
 	if _, err := s.led(from, tp); err != nil {
 		return err
 	}

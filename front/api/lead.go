@@ -14,6 +14,8 @@ import (
 const (
 	// leadWait is how long the leader's answer may take.
 	leadWait = 30 * time.Second
+	// takeoverWait is how long another node may take to lead by promises.
+	takeoverWait = time.Minute
 	// leadPause is how often this node looks who leads.
 	leadPause = 10 * time.Millisecond
 )
@@ -23,7 +25,10 @@ func (a topicService) Lead(ctx context.Context, r *pb.TopicServiceLeadRequest) (
 	if err != nil {
 		return nil, err
 	}
-	to, err := memberNamed(s, r.To)
+	to := s.Info().Node
+	if r.To != "" || !r.Takeover {
+		to, err = memberNamed(s, r.To)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +51,7 @@ func (a topicService) Lead(ctx context.Context, r *pb.TopicServiceLeadRequest) (
 	}
 	res := &pb.TopicServiceLeadResponse{}
 	for _, n := range numbers {
-		old, err := lead(ctx, s, lattice.TopicPartition{Topic: t.ID, Partition: n}, to)
+		old, err := lead(ctx, s, lattice.TopicPartition{Topic: t.ID, Partition: n}, to, r.Takeover)
 		if err != nil {
 			return nil, fmt.Errorf("lead %s/%d: %w", t.Name, n, err)
 		}
@@ -57,11 +62,16 @@ func (a topicService) Lead(ctx context.Context, r *pb.TopicServiceLeadRequest) (
 
 // lead gives a partition to another leader, and waits until this node knows it. It
 // returns who led.
-func lead(ctx context.Context, s *store.Store, tp lattice.TopicPartition, to lattice.NodeID) (old lattice.NodeID, err error) {
+func lead(ctx context.Context, s *store.Store, tp lattice.TopicPartition, to lattice.NodeID, takeover bool) (old lattice.NodeID, err error) {
 	if old, err = s.LeaderOf(tp.Topic, tp.Partition); err != nil {
 		return old, err
 	}
-	if err := s.Lead(ctx, tp, to, leadWait); err != nil {
+	if takeover {
+		err = s.LeadByPromises(ctx, tp, to, takeoverWait)
+	} else {
+		err = s.Lead(ctx, tp, to, leadWait)
+	}
+	if err != nil {
 		return old, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, leadWait)
@@ -102,7 +112,7 @@ func spreadLead(ctx context.Context, s *store.Store, t store.Topic, leaders []la
 			return nil
 		}
 		to := leaders[int(n)%len(leaders)]
-		if _, err := lead(ctx, s, lattice.TopicPartition{Topic: t.ID, Partition: n}, to); err != nil {
+		if _, err := lead(ctx, s, lattice.TopicPartition{Topic: t.ID, Partition: n}, to, false); err != nil {
 			return fmt.Errorf("the topic is there, and partition %d stays with this node for now: %w", n, err)
 		}
 	}

@@ -95,6 +95,11 @@
 // A node has the leader of a partition do what its own clients ask (Forward), and does
 // the same for others where it leads (Leader). mesh/forward draws the messages.
 //
+// # Promises: /lattice/ballot/1
+//
+// A candidate asks a member of a partition's set, one question on a stream (AskBallot, Voter).
+// mesh/ballot draws the messages. A peer of an older version says that it does not speak it.
+//
 // # Address book
 //
 // Where nodes were reached, and who told of them, is kept by Config.Book as JSON. It

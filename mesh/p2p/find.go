@@ -161,13 +161,22 @@ func (m *Mesh) tend(ctx context.Context, wanted map[lattice.NodeID][]*carrier, n
 	m.mu.Unlock()
 	// With enough, whoever else there is hears of things through others.
 	most := min(m.c.Limits.Calls, m.c.Limits.Peers-met)
+	lacking := map[lattice.StoreID]bool{} // of these it is not known where some member is
+	for n, stores := range wanted {
+		if len(m.book.addresses(n)) > 0 {
+			continue
+		}
+		for _, c := range stores {
+			lacking[c.id] = true
+		}
+	}
 	for n, stores := range wanted { // in no order, so that all get their turn
 		x := m.contact(n)
 		if x == nil {
 			continue
 		}
 		if m.host.Network().Connectedness(x.id) == network.Connected {
-			m.connected(ctx, n, x, stores, now)
+			m.connected(ctx, n, x, stores, lacking, now)
 			continue
 		}
 		if m.call(ctx, n, x, now, calls < most) {
@@ -194,7 +203,7 @@ func (m *Mesh) contact(n lattice.NodeID) *contact {
 
 // connected tends a node that is connected: its addresses are learned, its round trip
 // is measured, and sessions are opened.
-func (m *Mesh) connected(ctx context.Context, n lattice.NodeID, x *contact, stores []*carrier, now time.Time) {
+func (m *Mesh) connected(ctx context.Context, n lattice.NodeID, x *contact, stores []*carrier, lacking map[lattice.StoreID]bool, now time.Time) {
 	if now.Sub(x.learned) >= saveTime { // the finder alone uses it
 		told := m.told(x.id)
 		m.book.learn(n, told, now)
@@ -213,7 +222,11 @@ func (m *Mesh) connected(ctx context.Context, n lattice.NodeID, x *contact, stor
 	}
 	for _, c := range stores {
 		l := x.link(linkID{store: c.id})
-		if now.Sub(l.asked) >= hearsayTime {
+		every := hearsayTime
+		if lacking[c.id] {
+			every = lackingTime
+		}
+		if now.Sub(l.asked) >= every {
 			l.asked = now
 			m.run(func() { _ = m.askWhere(ctx, c, x.id) }) // asked again later
 		}

@@ -20,7 +20,9 @@ import (
 	"github.com/multiformats/go-multiaddr"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/core/promise"
 	"github.com/lattice-log/lattice/core/roster"
+	"github.com/lattice-log/lattice/mesh/ballot"
 	"github.com/lattice-log/lattice/mesh/forward"
 	"github.com/lattice-log/lattice/mesh/reconcile"
 )
@@ -119,6 +121,7 @@ func TestStrangersLearnNothing(t *testing.T) {
 			protocolHearsay:   encodeHearsayRequest(store),
 			protocolFarewell:  encodeFarewellRequest(store),
 			protocolJoin:      claim(store),
+			ballot.Protocol:   (&ballot.Question{What: ballot.Where, Ask: promise.Promise{Store: store}}).AppendTo(nil),
 			forward.Protocol:  forward.Opening(store),
 		} {
 			if got := eve.hears(proto, b); len(got) > 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 
 	lattice "github.com/lattice-log/lattice"
+	"github.com/lattice-log/lattice/mesh/ballot"
 	"github.com/lattice-log/lattice/mesh/forward"
 	"github.com/lattice-log/lattice/mesh/reconcile"
 )
@@ -34,6 +35,7 @@ type Mesh struct {
 	joins     *joins
 	sending   chan struct{} // Limits.Snapshots
 	farewells chan struct{} // who is shown its removal now
+	ballots   chan struct{} // questions about terms that are worked on
 	asking    pipes         // where this node has others do what its clients want
 	leading   leading       // and where it does that for others
 	wake      chan struct{} // one place: the finder has something to look at
@@ -79,7 +81,7 @@ func New(c Config) (*Mesh, error) {
 	}
 	m := &Mesh{
 		c: c, node: c.Key.Author(), book: b, replicas: c.Replicas, began: time.Now(),
-		large: make(chan struct{}, c.Limits.Large), joins: newJoins(c.Limits.Joins), sending: make(chan struct{}, c.Limits.Snapshots), farewells: make(chan struct{}, farewellsAtOnce),
+		large: make(chan struct{}, c.Limits.Large), joins: newJoins(c.Limits.Joins), sending: make(chan struct{}, c.Limits.Snapshots), farewells: make(chan struct{}, farewellsAtOnce), ballots: make(chan struct{}, ballotsAtOnce),
 		pace: newPace(c.SendRate),
 		wake: make(chan struct{}, 1), begun: make(chan struct{}), stores: map[lattice.StoreID]*carried{}, contacts: map[lattice.NodeID]*contact{},
 	}
@@ -265,6 +267,7 @@ func (m *Mesh) handle() {
 	m.host.SetStreamHandler(protocolSnapshot, m.handler(true, m.askedSnapshot))
 	m.host.SetStreamHandler(protocolHearsay, m.handler(true, m.askedWhere))
 	m.host.SetStreamHandler(forward.Protocol, m.handler(true, m.askedForward))
+	m.host.SetStreamHandler(ballot.Protocol, m.handler(true, m.askedBallot))
 	m.host.SetStreamHandler(protocolPing, m.handler(true, m.pinged))
 	m.host.SetStreamHandler(protocolFarewell, m.handler(false, m.askedFarewell))
 	m.host.SetStreamHandler(protocolJoin, m.handler(false, m.askedJoin))

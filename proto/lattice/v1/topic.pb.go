@@ -1348,13 +1348,17 @@ type TopicServiceLeadRequest struct {
 	Topic string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
 	// Empty: every partition.
 	Partitions []int32 `protobuf:"varint,3,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
-	// The member that is to lead, by its node id or how that begins. Required.
+	// The member that is to lead, by its node id or how that begins. Required, unless
+	// takeover is set: then empty means this node.
 	To string `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`
 	// Without the old leader's word, from what the node that is asked has, which
 	// must be an admin. What only others have beyond that is stranded.
 	Unclean bool `protobuf:"varint,5,opt,name=unclean,proto3" json:"unclean,omitempty"`
 	// With unclean: change nothing, and say what would be lost.
-	ValidateOnly  bool `protobuf:"varint,6,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	ValidateOnly bool `protobuf:"varint,6,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// If the leader does not answer, have members of the partition's ack set promise to
+	// follow the new leader, which is one of them.
+	Takeover      bool `protobuf:"varint,7,opt,name=takeover,proto3" json:"takeover,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1427,6 +1431,13 @@ func (x *TopicServiceLeadRequest) GetUnclean() bool {
 func (x *TopicServiceLeadRequest) GetValidateOnly() bool {
 	if x != nil {
 		return x.ValidateOnly
+	}
+	return false
+}
+
+func (x *TopicServiceLeadRequest) GetTakeover() bool {
+	if x != nil {
+		return x.Takeover
 	}
 	return false
 }
@@ -1745,7 +1756,7 @@ const file_lattice_v1_topic_proto_rawDesc = "" +
 	"\x05Start\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x1b\n" +
 	"\told_start\x18\x02 \x01(\x03R\boldStart\x12\x14\n" +
-	"\x05start\x18\x03 \x01(\x03R\x05start\"\xb4\x01\n" +
+	"\x05start\x18\x03 \x01(\x03R\x05start\"\xd0\x01\n" +
 	"\x17TopicServiceLeadRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x1e\n" +
@@ -1754,7 +1765,8 @@ const file_lattice_v1_topic_proto_rawDesc = "" +
 	"partitions\x12\x0e\n" +
 	"\x02to\x18\x04 \x01(\tR\x02to\x12\x18\n" +
 	"\aunclean\x18\x05 \x01(\bR\aunclean\x12#\n" +
-	"\rvalidate_only\x18\x06 \x01(\bR\fvalidateOnly\"\xf9\x01\n" +
+	"\rvalidate_only\x18\x06 \x01(\bR\fvalidateOnly\x12\x1a\n" +
+	"\btakeover\x18\a \x01(\bR\btakeover\"\xf9\x01\n" +
 	"\x18TopicServiceLeadResponse\x12:\n" +
 	"\x03led\x18\x01 \x03(\v2(.lattice.v1.TopicServiceLeadResponse.LedR\x03led\x1a\xa0\x01\n" +
 	"\x03Led\x12\x1c\n" +
