@@ -55,7 +55,7 @@ func newTrio(t *testing.T) *trio {
 	}
 	x.tp = lattice.TopicPartition{Topic: topic.ID}
 	for i, n := range x.nodes { // those who joined find each other, too
-		soon(t, "connections", func() bool { return n.mesh.Reaches(x.id((i+1)%3)) })
+		soon(t, "connections", func() bool { return n.mesh.Reaches(x.id((i + 1) % 3)) })
 	}
 	for _, st := range x.first {
 		soon(t, "the topic", func() bool { _, ok := st.TopicByID(topic.ID); return ok })
