@@ -20,6 +20,7 @@ import (
 	"github.com/lattice-log/lattice/core/sigchain"
 	"github.com/lattice-log/lattice/core/state"
 	"github.com/lattice-log/lattice/engine/keyval"
+	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/mesh/batches"
 	"github.com/lattice-log/lattice/mesh/forward"
@@ -98,6 +99,13 @@ func TestLiarsAboutAcknowledgements(t *testing.T) {
 	c.refuses("an older one behind a newer", true, reconcile.OutOfTime, func(t *testing.T) {
 		x := eve.records()
 		x.write(batches.Encode(batches.Acks{All: []batches.Ack{{Partition: id, Note: by(eve.key, signs(), ann)}}}))
+		p, err := c.store.Partition(id.Topic, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		soon(t, "the newer one counts", func() bool { // they are verified side by side
+			return slices.ContainsFunc(p.Acks(), func(a partition.AckNote) bool { return a.By == eve.node() })
+		})
 		x.write(batches.Encode(batches.Acks{All: []batches.Ack{{Partition: id, Note: by(eve.key, first, ann)}}}))
 	})
 	c.refuses("a longer one than there are", true, reconcile.BadMessage, func(t *testing.T) {
