@@ -7,7 +7,7 @@
 // Big-endian. There is exactly one encoding. The blocks themselves lie beside it, verbatim,
 // back to back, as in a segment.
 //
-//	  0  "LY"
+//	  0  "Lb"
 //	  2  version        u8 = 1
 //	  3  flags          u8: 1 some blocks were rewritten by a compaction
 //	  4  store          32
@@ -38,7 +38,7 @@
 //
 // What became of a branch on this node, in a file beside it; none: nothing so far.
 //
-//	 0  "LZ"
+//	 0  "Lp"
 //	 2  version        u8 = 1
 //	 3  state          u8: 1 is being re-produced, 2 was
 //	 4  producer       u64, at most 2^63-1: producer id of its records in the log
@@ -129,7 +129,7 @@ func (b Branch) AppendTo(dst []byte) ([]byte, error) {
 	if b.Rewritten {
 		flags = flagRewritten
 	}
-	dst = append(dst, 'L', 'Y', version, flags)
+	dst = append(dst, 'L', 'b', version, flags)
 	dst = append(append(dst, b.Store[:]...), b.Partition.Topic[:]...)
 	dst = be.AppendUint32(dst, uint32(b.Partition.Partition))
 	for _, n := range []uint64{b.From, b.Blocks, uint64(b.First), uint64(b.End), b.Records, b.Bytes} {
@@ -173,7 +173,7 @@ func sealed(b []byte, magic string, least int) ([]byte, error) {
 // Parse reads a branch that takes all of b, which the result goes on using. Wraps
 // ErrMalformed; Kind Unsupported for a later version.
 func Parse(b []byte) (Branch, error) {
-	body, err := sealed(b, "LY", fixed+1+2+2)
+	body, err := sealed(b, "Lb", fixed+1+2+2)
 	if err != nil {
 		return Branch{}, err
 	}
@@ -296,7 +296,7 @@ func (p Progress) AppendTo(dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	at, be := len(dst), binary.BigEndian
-	dst = append(dst, 'L', 'Z', version, byte(p.State))
+	dst = append(dst, 'L', 'p', version, byte(p.State))
 	dst = be.AppendUint64(dst, uint64(p.Producer))
 	dst = be.AppendUint16(dst, uint16(p.Epoch))
 	for _, n := range []uint64{p.Blocks, p.Records, uint64(p.First), uint64(p.End)} {
@@ -307,7 +307,7 @@ func (p Progress) AppendTo(dst []byte) ([]byte, error) {
 
 // ParseProgress reads a progress that takes all of b. Errors are those of Parse.
 func ParseProgress(b []byte) (Progress, error) {
-	body, err := sealed(b, "LZ", ProgressSize-crcSize)
+	body, err := sealed(b, "Lp", ProgressSize-crcSize)
 	if err != nil {
 		return Progress{}, err
 	}

@@ -36,7 +36,7 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "4c590101" + x("01", 32) + x("02", 16) + "00000003" +
+	want := "4c620101" + x("01", 32) + x("02", 16) + "00000003" +
 		"0000000000000004" + "0000000000000005" + "0000000000000006" + "0000000000000011" + "0000000000000008" + "0000000000000009" + x("0a", 32) +
 		"0000000b" + "0000000c" + "000000000000000d" + x("0e", 32) +
 		"01" + x("0f", 32) + "0004" + hex.EncodeToString([]byte("note")) + "0002" + "00000001" + "61" + "00000002" + "6263" + "GOLDENSUM"
@@ -47,7 +47,7 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := hex.EncodeToString(p); got != "4c5a0101"+"0000000000000001"+"0002"+"0000000000000003"+"0000000000000004"+"0000000000000005"+"0000000000000006"+goldenProgressSum {
+	if got := hex.EncodeToString(p); got != "4c700101"+"0000000000000001"+"0002"+"0000000000000003"+"0000000000000004"+"0000000000000005"+"0000000000000006"+goldenProgressSum {
 		t.Fatalf("a progress is\n%s", got)
 	}
 	if id := example().ID(); id != "6-"+x("0a", 8) {
@@ -56,8 +56,8 @@ func TestGolden(t *testing.T) {
 }
 
 const (
-	goldenSum         = "594555ff"
-	goldenProgressSum = "d3640a5f"
+	goldenSum         = "a59bcf1c"
+	goldenProgressSum = "9bcb713b"
 )
 
 // TestRefused: every changed or missing byte is noticed, and later versions are refused by

@@ -7,7 +7,7 @@
 //
 // Big-endian. There is exactly one encoding.
 //
-//	  0  "LZ"
+//	  0  "Lf"
 //	  2  version        u8 = 1
 //	  3  flags          u8 = 0
 //	  4  store          32, whose entries the fork's state is folded from and continues
@@ -148,7 +148,7 @@ func (p *Point) check() error {
 
 func (p *Point) appendTo(b []byte) []byte {
 	be := binary.BigEndian
-	b = append(b, 'L', 'Z', version, 0)
+	b = append(b, 'L', 'f', version, 0)
 	b = append(b, p.Store[:]...)
 	b = append(b, p.Origin[:]...)
 	b = append(b, p.Node[:]...)
@@ -175,8 +175,8 @@ func Parse(b []byte) (Signed, error) {
 		return Signed{}, fmt.Errorf("%w: %w", ErrMalformed, fmt.Errorf(format, args...))
 	}
 	switch {
-	case len(b) < 4 || b[0] != 'L' || b[1] != 'Z':
-		return bad("it does not begin with LZ")
+	case len(b) < 4 || b[0] != 'L' || b[1] != 'f':
+		return bad("it does not begin with Lf")
 	case b[2] != version:
 		return Signed{}, fmt.Errorf("%w: %d", ErrVersion, b[2])
 	case b[3] != 0 || len(b) < fixedSize+2 || len(b) > MaxSize:

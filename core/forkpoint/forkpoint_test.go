@@ -26,8 +26,8 @@ func golden() Point {
 
 // What seeded(1) signs the fork point of TestGolden with, and the fork's id.
 const (
-	goldenSignature = "c9f9c0d908446b56a0ad66b7ec89fc7bf6f2d8bb4b19cd4da8da6575c41935d495a0b4b47b446c3e6e272b52c3f19264779ddf24254075c55d2ffb9ddf954d00"
-	goldenID        = "54371f786a170a8a335e60a759b171936b5c0b25b20948144ab3cf18178c55a5"
+	goldenSignature = "57e4094d13422b6d53522308dde10bdbfdbd2125a2fbc06090794b3ba092c27aff336bcf8138d29875e38a6ceb668ab9954c97d3a3c4799a6350e16cd93ad504"
+	goldenID        = "1c27ebf807354f4a125b989e71317311ff3c7eca3d47a7804494884bdbae67ba"
 )
 
 // TestGolden pins a fork point as it was first signed. If it changes, the design is wrong,
@@ -39,7 +39,7 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	me := seeded(1).Author()
-	want := "4c5a0100" + x("01", 32) + x("02", 32) + hex.EncodeToString(me[:]) + "0000000000000003" + x("04", 16) + x("05", 32) + x("06", 32) +
+	want := "4c660100" + x("01", 32) + x("02", 32) + hex.EncodeToString(me[:]) + "0000000000000003" + x("04", 16) + x("05", 32) + x("06", 32) +
 		"0003" + hex.EncodeToString([]byte("try")) + "00000003" +
 		x("08", 16) + "00000000" + "0000010000000000" + x("08", 16) + "00000001" + "0000000000000000" + x("09", 16) + "00000000" + "0000000000000007"
 	b := s.Bytes()
