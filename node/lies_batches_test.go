@@ -13,6 +13,7 @@ import (
 	"github.com/lattice-log/lattice/core/record"
 	"github.com/lattice-log/lattice/core/span"
 	"github.com/lattice-log/lattice/engine/keyval"
+	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/engine/store"
 	"github.com/lattice-log/lattice/mesh/batches"
 	"github.com/lattice-log/lattice/mesh/reconcile"
@@ -82,11 +83,22 @@ func treeOf(t *testing.T, all [][]byte) *merkle.Appender {
 // endOf is the next offset of a partition in a store.
 func endOf(t *testing.T, st *store.Store, id lattice.TopicPartition) int64 {
 	t.Helper()
+	return boundsOf(t, st, id).End
+}
+
+// shownOf is the offset up to which readers see a partition, a moment after it is there.
+func shownOf(t *testing.T, st *store.Store, id lattice.TopicPartition) int64 {
+	t.Helper()
+	return boundsOf(t, st, id).Committed
+}
+
+func boundsOf(t *testing.T, st *store.Store, id lattice.TopicPartition) partition.Bounds {
+	t.Helper()
 	p, err := st.Partition(id.Topic, id.Partition)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p.Bounds().End
+	return p.Bounds()
 }
 
 // TestLiarsAboutRecords has the leader of a topic send spans of its partitions that are not
@@ -233,7 +245,7 @@ func TestLiarsAboutRecords(t *testing.T) {
 			f := follows(x, id, 2, 0)
 			first := eve.honestSpan(id, 2)
 			x.write(batches.Encode(batches.Spans{Ask: f.Ask, Size: 2, Span: first}))
-			soon(t, "the first history", func() bool { return endOf(t, c.store, id) == 4 })
+			soon(t, "the first history", func() bool { return shownOf(t, c.store, id) == 4 })
 			was := bytesOf(t, c.store, id, 0)
 			produceTo(t, eve.first, id, 2, "more")
 			second := eve.honestSpan(id, 3)
