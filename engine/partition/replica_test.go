@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -63,25 +62,6 @@ func (f *files) put(name string, b []byte) error {
 		return err
 	}
 	return disk.WriteFile(f.fs, f.name(name), b)
-}
-
-func (f *files) all(prefix string) ([][]byte, error) {
-	names, err := f.fs.List("/meta")
-	if disk.IsNotExist(err) {
-		return nil, nil
-	}
-	slices.Sort(names)
-	var out [][]byte
-	for _, n := range names {
-		if strings.HasPrefix(n, prefix) && len(n) == len(prefix)+10 {
-			b, err := f.get(n)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, b)
-		}
-	}
-	return out, err
 }
 
 // split takes apart grants in a row.

@@ -73,7 +73,7 @@ func TestForkLosesAndRepeatsNothing(t *testing.T) {
 				}
 			}
 			k.back(f)
-			mem, f, k = after(mem, f, k)
+			_, f, k = after(mem, f, k)
 			root := f.root()
 			if again := k.back(f); again.Entries != 0 || len(again.Partitions) != 0 || f.root() != root {
 				t.Errorf("the last time it brings %+v", again)
