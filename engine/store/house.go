@@ -1,7 +1,10 @@
 package store
 
 import (
+	"bytes"
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/lattice-log/lattice/engine/partition"
@@ -56,14 +59,16 @@ func (s *Store) Retain(ctx context.Context) {
 	s.eachPartition(ctx, "apply retention", func(p *partition.Partition) error { return p.Retain(ctx) })
 }
 
-// eachPartition calls f for every partition; what fails is logged.
+// eachPartition calls f for every partition, in one order; what fails is logged.
 func (s *Store) eachPartition(ctx context.Context, what string, f func(*partition.Partition) error) {
 	s.mu.RLock()
+	all := slices.Collect(maps.Values(s.byID))
+	s.mu.RUnlock()
+	slices.SortFunc(all, func(a, b *topic) int { return bytes.Compare(a.rec.ID[:], b.rec.ID[:]) })
 	var parts []*partition.Partition
-	for _, t := range s.byID {
+	for _, t := range all {
 		parts = append(parts, t.parts...)
 	}
-	s.mu.RUnlock()
 	for _, p := range parts {
 		if ctx.Err() != nil {
 			return

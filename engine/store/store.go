@@ -250,7 +250,7 @@ func Open(cfg Config) (*Store, error) {
 		err = errors.Join(s.openTopics(), s.openInternal())
 	}
 	if err == nil {
-		err = s.followTerms(&news{all: true})
+		err = s.openTerms()
 	}
 	if err == nil {
 		s.groups, err = group.New(cfg.Group, s.cat, topicsOf{s})

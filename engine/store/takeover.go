@@ -124,7 +124,7 @@ func (s *Store) hearTerms(tp lattice.TopicPartition, grants [][]byte) error {
 	}
 	s.changeMu.Lock()
 	defer s.changeMu.Unlock()
-	changed, err := s.heed(tp, grants...)
+	changed, err := s.heed(tp, s.tell, grants...)
 	if changed {
 		s.topicsChanged()
 	}

@@ -2,10 +2,12 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -161,8 +163,22 @@ func (n *news) led(tp lattice.TopicPartition) {
 	n.signal()
 }
 
-// followTerms brings partitions to what the state says of who leads them.
+// followTerms brings partitions to what the state says of who leads them, and makes state
+// of what it does not say.
 func (s *Store) followTerms(got *news) error {
+	return s.followTermsThen(got, s.tell)
+}
+
+// openTerms does so when the store is opened. Nothing is written then, for what is written is
+// committed as long as Run runs: what the state does not say, follow tells.
+func (s *Store) openTerms() error {
+	return s.followTermsThen(&news{all: true}, func(p *partition.Partition) error {
+		s.news.led(p.ID())
+		return nil
+	})
+}
+
+func (s *Store) followTermsThen(got *news, tell func(*partition.Partition) error) error {
 	if !got.all && len(got.terms) == 0 || s.fork != nil { // a fork is led here, whoever leads its origin
 		return nil
 	}
@@ -181,14 +197,21 @@ func (s *Store) followTerms(got *news) error {
 	}
 	var errs error
 	changed := false
-	for tp := range tps {
-		did, err := s.heed(tp)
+	for _, tp := range inOrder(tps) {
+		did, err := s.heed(tp, tell)
 		changed, errs = changed || did, errors.Join(errs, err)
 	}
 	if changed {
 		s.topicsChanged()
 	}
 	return errs
+}
+
+// inOrder returns partitions in one order, so that what is done to them comes in it.
+func inOrder(tps map[lattice.TopicPartition]bool) []lattice.TopicPartition {
+	return slices.SortedFunc(maps.Keys(tps), func(a, b lattice.TopicPartition) int {
+		return cmp.Or(bytes.Compare(a.Topic[:], b.Topic[:]), cmp.Compare(a.Partition, b.Partition))
+	})
 }
 
 // handed returns the partitions here that were given to another leader.
@@ -206,10 +229,10 @@ func (s *Store) handed() map[lattice.TopicPartition]bool {
 	return out
 }
 
-// heed takes over what the state says of who leads a partition, and tells what it does
+// heed takes over what the state says of who leads a partition, and has told what it does
 // not say; also are grants that somebody else tells. It reports whether another leads now.
 // s.changeMu is held.
-func (s *Store) heed(tp lattice.TopicPartition, also ...[]byte) (changed bool, err error) {
+func (s *Store) heed(tp lattice.TopicPartition, tell func(*partition.Partition) error, also ...[]byte) (changed bool, err error) {
 	s.mu.RLock()
 	t, ok := s.byID[tp.Topic]
 	s.mu.RUnlock()
@@ -226,7 +249,7 @@ func (s *Store) heed(tp lattice.TopicPartition, also ...[]byte) (changed bool, e
 		changed, err = true, s.reopen(t, tp.Partition)
 	}
 	if err == nil && h.Behind {
-		err = s.tell(p)
+		err = tell(p)
 	}
 	return changed, err
 }

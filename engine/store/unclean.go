@@ -83,7 +83,7 @@ func (s *Store) LeadUnclean(ctx context.Context, tp lattice.TopicPartition, to l
 	if err := s.admit(ctx, p, g); err != nil {
 		return u, err
 	}
-	changed, err := s.heed(tp)
+	changed, err := s.heed(tp, s.tell)
 	if changed {
 		s.topicsChanged()
 	}
