@@ -115,10 +115,12 @@ func (l *Log) publishRun(note Certified) error {
 	if len(note.Note) > 0 {
 		c.Start = max(start, min(note.Start, c.End))
 	}
-	switch {
-	case len(note.Note) > 0 && note.Size == c.Size && note.Start >= start && newer(note, cert):
+	switch news := len(note.Note) > 0 && note.Size == c.Size && newer(note, cert); {
+	case news && note.Start >= start:
 		c, cert = note.Checkpoint, note
-	case len(cert.Note) > 0 && cert.Size == c.Size:
+	case news: // of a leader that has not heard what the one before it truncated: what went here stays gone
+		cert = note
+	case len(cert.Note) > 0 && cert.Size == c.Size && cert.Start >= start:
 		c = cert.Checkpoint // nothing newer is known of the same blocks
 	}
 	if err := l.seg.FlushIndex(); err != nil {
