@@ -51,7 +51,7 @@ func soon() (context.Context, context.CancelFunc) {
 // expected are errors that an operation may end with where disks and members are
 // what the run has made of them.
 func (n *node) expected(err error) bool {
-	if n.lies { // and so may be held to have forked
+	if n.lies || n.early(err) { // a liar may be held to have forked
 		return true
 	}
 	switch lattice.KindOf(err) {
@@ -63,9 +63,19 @@ func (n *node) expected(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || n.w.clocks
 }
 
-// knows reports whether the node has its own log: one whose disk was emptied, and that
-// has kept its key, must have got back what it wrote before it writes again, or its
-// entries follow nothing, and have no effect anywhere. Clients wait for that.
+// early reports whether an error says that the node does not know yet what it wrote once.
+func (n *node) early(err error) bool {
+	if errors.Is(err, keyval.ErrReturning) {
+		n.w.did("too early to write")
+		return true
+	}
+	return false
+}
+
+// knows reports whether the node has its own log, as far as that is the run's to know: one
+// whose disk was emptied, and that comes back by no new invitation, since nobody is there who
+// may give one. Its clients wait; those of all others do as they like, and the engine says
+// when it is too early.
 func (n *node) knows() bool {
 	if n.blank {
 		n.blank = !slices.ContainsFunc(n.replica.Peers(), func(p reconcile.PeerStatus) bool { return p.Equal && !n.w.byID(p.Node).lies })
@@ -139,9 +149,14 @@ func register(key string) state.Address {
 func (n *node) newTopic() {
 	ctx, cancel := soon()
 	defer cancel()
-	_, err := n.st.CreateTopic(ctx, store.NewTopic{Name: fmt.Sprintf("t%d", n.w.rng.IntN(6)), Partitions: 1})
+	config := map[string]string{}
+	if n.w.several && n.w.rng.IntN(4) > 0 {
+		config = n.replicas()
+	}
+	t, err := n.st.CreateTopic(ctx, store.NewTopic{Name: fmt.Sprintf("t%d", n.w.rng.IntN(3)), Partitions: 1, Config: config})
 	n.w.quiet()
-	n.w.say("%s creates a topic: %s", n.name, short(err))
+	n.w.noteSet(t.ID, config)
+	n.w.say("%s creates a topic%s: %s", n.name, n.w.replicasIn(config), short(err))
 	if err != nil && !errors.Is(err, store.ErrTopicExists) && !n.expected(err) {
 		n.w.fail("works", "%s cannot create a topic: %v", n.name, err)
 	}
@@ -162,7 +177,7 @@ func (n *node) invite(p *node, role roster.Role) {
 		n.w.fail("works", "%s cannot invite %s: %v", n.name, p.name, err)
 	}
 	if err == nil && !n.failing() {
-		p.inviter = n.id
+		p.inviter, p.invitation, p.blank = n.id, token.ID(), false
 		p.join()
 		n.w.did("joined")
 		n.w.connect(n, p)
@@ -187,21 +202,58 @@ func (n *node) remove(p *node) {
 	n.powerless()
 }
 
-// prune takes a snapshot and lets go of what is below.
+// prune takes a snapshot and lets go of what is below: when all active members have it, or
+// anyway.
 func (n *node) prune() {
 	ctx, cancel := soon()
 	defer cancel()
 	_, err := n.st.State().Snapshot(ctx)
-	if err == nil && n.w.rng.IntN(3) > 0 {
+	before := n.st.State().LogStates()
+	how := n.w.rng.IntN(6)
+	if err == nil && how > 1 {
+		if _, err = n.st.State().Prune(ctx, lattice.Hash{}); err == nil {
+			n.w.did("pruned when all had it")
+		}
+	} else if err == nil && how == 1 {
 		_, err = n.st.State().PruneAnyway(ctx, lattice.Hash{})
-		n.w.did("pruned")
+		n.w.did("pruned anyway")
 	}
 	n.w.quiet()
-	n.w.say("%s takes a snapshot and prunes: %s", n.name, short(err))
-	if k := lattice.KindOf(err); err != nil && k != lattice.Conflict && k != lattice.NotFound && !errors.Is(err, keyval.ErrNotBegun) && !n.expected(err) {
+	n.w.say("%s takes a snapshot and prunes (%d): %s", n.name, how, short(err))
+	switch k := lattice.KindOf(err); {
+	case errors.Is(err, keyval.ErrBehind):
+		n.w.did("pruning waits")
+	case err != nil && k != lattice.Conflict && k != lattice.NotFound && !errors.Is(err, keyval.ErrNotBegun) && !n.expected(err):
 		n.w.fail("works", "%s cannot prune: %v", n.name, err)
+	case err == nil && how > 1 && !n.failing() && !n.lies:
+		n.checkWaited(before)
 	}
 	n.powerless()
+}
+
+// checkWaited checks that what was just pruned is with all who are waited for.
+func (n *node) checkWaited(before []keyval.LogState) {
+	w := n.w
+	first := map[state.Writer]uint64{}
+	for _, s := range n.st.State().LogStates() {
+		first[s.Writer] = s.First
+	}
+	for _, m := range n.st.State().Watermark().Others {
+		p := w.byID(m.Author)
+		if p == nil || p.lies || !p.up() || w.losses { // a disk that was lost was not when it said what it had
+			continue
+		}
+		has := p.st.State().Frontier()
+		for _, s := range before {
+			gone := s.Tip.Seq // a log of which nothing is left went as a whole
+			if f, ok := first[s.Writer]; ok {
+				gone = f - 1
+			}
+			if gone >= s.First && has[s.Writer] < gone {
+				w.fail("pruning waits", "%s has pruned %s up to %d, and %s has it up to %d", n.name, w.name(s.Writer.Author), gone, p.name, has[s.Writer])
+			}
+		}
+	}
 }
 
 // crash cuts the power between two things.
@@ -277,16 +329,8 @@ func (n *node) lose() {
 		n.mem = from.CrashClone(100, nil)
 	}
 	clear(n.readable)
-	for at, r := range w.records { // what others have of them is another history than the one that begins
-		if r.leader == n {
-			delete(w.records, at)
-		}
-	}
-	for _, o := range w.orders {
-		if o.leader == n {
-			w.lostAll[o.at.Topic] = true
-		}
-	}
+	clear(n.cosigned)
+	n.loseLead()
 	w.lostWith(n)
 }
 
@@ -327,6 +371,25 @@ func (n *node) start() {
 	case n.joined:
 		n.open()
 	case n.inviter != (lattice.NodeID{}) || n.i == 0:
-		n.join()
+		n.comeBack()
 	}
+}
+
+// comeBack has a node whose disk was emptied join again: by a new invitation, which who may
+// give one does; or, if there is nobody, with its key alone.
+func (n *node) comeBack() {
+	for _, p := range n.w.all {
+		if p.up() && p != n && !p.lies && p.st.Role() >= roster.Admin && !n.removed {
+			role := roster.Writer
+			if m, ok := p.st.State().Member(n.id); ok && m.Role == roster.Admin {
+				role = m.Role
+			}
+			if p.invite(n, role); n.joined {
+				n.w.did("came back by an invitation")
+				return
+			}
+		}
+	}
+	n.invitation, n.blank = lattice.Hash{}, true
+	n.join()
 }

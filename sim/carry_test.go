@@ -15,6 +15,7 @@ import (
 	"github.com/lattice-log/lattice/front/kafka"
 	"github.com/lattice-log/lattice/mesh/batches"
 	"github.com/lattice-log/lattice/mesh/forward"
+	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
 // A connection of two nodes carries three streams, as in mesh/p2p: about entries
@@ -39,6 +40,7 @@ type freight struct {
 	parts    *batches.Replica
 	receives []batches.Receive
 	loads    []batches.Read
+	heards   []batches.Heard // acknowledgements of other members
 	followed map[lattice.TopicPartition]followed
 	unwatch  func()
 	askers   []*forward.Asker[*asked] // by leader
@@ -65,6 +67,7 @@ type answered struct {
 	to     int
 	books  *forward.Leader // of the stream on which it was asked
 	answer forward.Answer
+	order  *order // if it is an append
 }
 
 // carry prepares the node for records when it starts.
@@ -110,7 +113,8 @@ func (n *node) lookAtTopics() {
 				x.cancel = p.Follow(func() { n.post(func(m *mail) { m.grew(id) }) })
 			}
 			n.followed[id] = x
-			n.takeFreight(n.parts.Changed(n.have(t.Leader, id), n.w.now))
+			n.noteLead(id)
+			n.tellOf(t.Leader, id)
 		}
 	}
 	var gone []lattice.TopicPartition
@@ -155,7 +159,7 @@ func whereIs(p *partition.Partition) batches.Where {
 	if c, ok, err := p.Checkpoint(context.Background(), false); ok && err == nil {
 		at.Proven, at.Root = c.Size, c.Root
 	}
-	at.Size = max(p.Position().Size, at.Proven)
+	at.Size = max(p.Next(), at.Proven)
 	return at
 }
 
@@ -165,12 +169,12 @@ func (n *node) takeFreight(e batches.Effects) {
 	if n.failing() {
 		return
 	}
-	n.receives, n.loads = append(n.receives, e.Receive...), append(n.loads, e.Read...)
+	n.receives, n.loads, n.heards = append(n.receives, e.Receive...), append(n.loads, e.Read...), append(n.heards, e.Heard...)
 	for _, x := range e.Refused {
 		p := w.byID(x.Peer)
 		w.say("%s refuses batch %d of %s from %s: %s: %s", n.name, x.Leaf, topicName(x.Partition), p.name, x.Reason, short(x.Err))
 		w.did("batches refused: " + x.Reason.String())
-		if !n.lies && !p.lies && faultOfPeer(x.Reason) && !w.anew(x.Partition) {
+		if !n.lies && !p.lies && faultOfPeer(x.Reason) && x.Reason != reconcile.OutOfTime && !w.anew(x.Partition) { // an acknowledgement may come twice
 			w.fail("a lying peer harms only itself", "%s refuses batches of %s from %s: %s, %v", n.name, topicName(x.Partition), p.name, x.Reason, x.Err)
 		}
 	}
@@ -260,10 +264,13 @@ func (n *node) hearOfRecords(m mail) {
 	}
 	for _, id := range inOrder(grown) {
 		if t, ok := n.st.TopicByID(id.Topic); ok && n.followed[id].p != nil {
-			n.takeFreight(n.parts.Changed(n.have(t.Leader, id), n.w.now))
+			n.tellOf(t.Leader, id)
 		}
 	}
 	for _, a := range m.answers {
+		if a.order != nil && !a.answer.Refused {
+			n.promised(a.order, a.answer.Base)
+		}
 		if books := n.leaders[a.to]; books == a.books && books != nil && books.Done(a.answer.ID) > 0 && n.linked[a.to] {
 			n.send(n.w.all[a.to], aboutAnswers, a.answer.AppendTo(nil))
 		}
@@ -348,11 +355,14 @@ func (n *node) lead(from *node, b []byte) {
 			x.Code, x.Text, _ = kafka.Refusal(err)
 		}
 		x.ID = a.ID
-		n.post(func(m *mail) { m.answers = append(m.answers, answered{from.i, books, x}) })
+		n.post(func(m *mail) { m.answers = append(m.answers, answered{from.i, books, x, n.w.orderOf(a)}) })
 	}
 	switch a.Op {
 	case forward.Append:
-		n.st.AppendLed(from.id, a.Partition, partition.Append{Batches: a.Batches, Done: func(r partition.Result, err error) {
+		if o := n.w.orderOf(a); o != nil {
+			n.noteSetOf(o)
+		}
+		n.st.AppendLed(from.id, a.Partition, partition.Append{Batches: a.Batches, All: a.Acks == -1, Wait: patience * time.Millisecond / 2, Done: func(r partition.Result, err error) {
 			reply(forward.Answer{Base: r.Base, Time: r.AppendTime, Start: r.Start}, err)
 		}})
 	case forward.Truncate:
@@ -361,7 +371,10 @@ func (n *node) lead(from *node, b []byte) {
 		cancel()
 		reply(forward.Answer{Base: -1, Time: -1, Start: start}, err)
 	case forward.Lead:
-		reply(forward.Answer{}, lattice.E(lattice.Unsupported, errors.New("no leader moves in the simulation")))
+		ctx, cancel := soon()
+		err := n.st.LeadLed(ctx, from.id, a.Partition, a.To)
+		cancel()
+		reply(forward.Answer{Base: -1, Time: -1}, err)
 	}
 	n.w.quiet()
 	n.powerless()

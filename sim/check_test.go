@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -52,7 +53,9 @@ func (w *world) finish() {
 			w.pass(300_000)
 		}
 	}
-	w.settle()
+	w.settleTo(w.apart)
+	w.last()
+	w.settleTo(func() string { return cmp.Or(w.apart(), w.uncommitted()) })
 	w.check()
 	for _, n := range w.honest() {
 		n.halt(true)
@@ -75,7 +78,9 @@ func (w *world) honest() []*node {
 }
 
 // settle lets everybody meet until honest members have the same frontier.
-func (w *world) settle() {
+func (w *world) settle() { w.settleTo(w.apart) }
+
+func (w *world) settleTo(apart func() string) {
 	for range 400 {
 		for i, a := range w.all {
 			for _, b := range w.all[:i] {
@@ -84,12 +89,12 @@ func (w *world) settle() {
 		}
 		w.drain()
 		all := w.honest()
-		if !slices.ContainsFunc(all, func(n *node) bool { return n.replica.Root() != all[0].replica.Root() }) && w.apart() == "" {
+		if !slices.ContainsFunc(all, func(n *node) bool { return n.replica.Root() != all[0].replica.Root() }) && apart() == "" {
 			return
 		}
 		w.pass(500)
 	}
-	if s := w.apart(); s != "" {
+	if s := apart(); s != "" {
 		w.fail("converge", "%s", s)
 	}
 	for _, n := range w.honest() {

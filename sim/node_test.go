@@ -37,12 +37,13 @@ type node struct {
 	clock *clock
 	lies  bool
 
-	mem     *disk.Mem
-	backup  *disk.Mem // what it may be put back from
-	joined  bool
-	inviter lattice.NodeID
-	removed bool // it was removed, by somebody whose entry counts
-	sacked  bool // by the founder, whose word nobody takes back
+	mem        *disk.Mem
+	backup     *disk.Mem // what it may be put back from
+	joined     bool
+	inviter    lattice.NodeID
+	invitation lattice.Hash // by which it joined
+	removed    bool         // it was removed, by somebody whose entry counts
+	sacked     bool         // by the founder, whose word nobody takes back
 
 	st       *store.Store // nil: it does not run
 	stop     func() error
@@ -56,7 +57,9 @@ type node struct {
 	again    bool // it is to be restarted
 	freight
 	readable map[lattice.TopicPartition]int64 // up to where readers were shown a partition since the disk is there
-	blank    bool                             // its disk was emptied, and it has not been in step with anybody since
+	marks    map[lattice.TopicPartition]mark  // the high watermark, as long as it runs
+	cosigned map[lattice.TopicPartition]int64 // how many batches it has told others that it has, since the disk is there
+	blank    bool                             // its disk was emptied, it came back by no invitation, and has not been in step with anybody since
 
 	mu    sync.Mutex
 	mail  mail
@@ -115,7 +118,7 @@ func (c *clock) set(wrong time.Duration) {
 }
 
 func newNode(w *world, i int) *node {
-	n := &node{w: w, i: i, name: string(rune('a' + i)), mem: disk.NewMem(), linked: make([]bool, w.nodes), inbox: make([][streams][]message, w.nodes), readable: map[lattice.TopicPartition]int64{}}
+	n := &node{w: w, i: i, name: string(rune('a' + i)), mem: disk.NewMem(), linked: make([]bool, w.nodes), inbox: make([][streams][]message, w.nodes), readable: map[lattice.TopicPartition]int64{}, cosigned: map[lattice.TopicPartition]int64{}}
 	n.key = w.keyOf(n.name)
 	n.id = n.key.Author()
 	var seed [32]byte
@@ -140,10 +143,10 @@ func (n *node) found() {
 	n.w.genesis = n.st.Genesis()
 }
 
-// join makes the store of another's genesis, empty.
+// join makes the store of another's genesis, empty, as the holder of an invitation does.
 func (n *node) join() {
 	n.w.must(disk.MkdirAll(n.mem, stores))
-	_, err := store.Join(n.mem, stores, n.w.genesis, n.inviter, n.logger())
+	_, err := store.JoinBy(n.mem, stores, n.w.genesis, store.JoinedRecord{Inviter: n.inviter, Invitation: n.invitation}, n.logger())
 	n.w.must(err)
 	n.joined = true
 	n.open()
@@ -157,7 +160,7 @@ func (n *node) open() {
 	if len(names) != 1 {
 		n.w.fail("works", "%s has the stores %v", n.name, names)
 	}
-	n.image, n.again = nil, false
+	n.image, n.again, n.marks = nil, false, map[lattice.TopicPartition]mark{}
 	n.mem.SetFault(nil)
 	st, err := store.Open(store.Config{
 		FS: n.mem, Dir: stores + "/" + names[0], Key: n.key, Clock: n.clock, Rand: n.rand, Logger: n.logger(),
@@ -188,6 +191,7 @@ func (n *node) open() {
 	n.w.say("%s runs", n.name)
 	n.carry()
 	n.checkReadable()
+	n.checkCosigned()
 }
 
 func (n *node) post(write func(*mail)) {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,11 +21,18 @@ type order struct {
 	number int
 	node   *node // that was asked last
 	at     lattice.TopicPartition
-	leader *node // of the topic
+	leader *node // of the partition, when it was asked
 
 	value  string
 	batch  []byte // one record of an idempotent producer of its own; nil: it is about the start
 	before int64
+	to     *node // who is to lead; nil: it is about something else
+
+	all     bool // acks=all
+	asks    int
+	was     partition.AckStatus // who was to have it, when it was asked for last
+	need    int                 // how many had to have it when it was acknowledged
+	holders []*node             // who had it then, and has not lost its disk since
 
 	asked   bool // and there is no answer yet
 	answers chan answerTo
@@ -50,13 +58,16 @@ func (n *node) topic() (store.Topic, bool) {
 
 // produce has a client of the node append a record to some topic.
 func (n *node) produce() {
-	w := n.w
-	t, ok := n.topic()
-	if !ok {
-		return
+	if t, ok := n.topic(); ok {
+		n.append(t, n.w.several && n.w.rng.IntN(3) > 0)
 	}
+}
+
+// append has a client of the node append a record to a topic.
+func (n *node) append(t store.Topic, all bool) {
+	w := n.w
 	o := &order{
-		w: w, number: len(w.orders), node: n, at: lattice.TopicPartition{Topic: t.ID}, leader: w.byID(t.Leader), offset: -1,
+		w: w, number: len(w.orders), node: n, at: lattice.TopicPartition{Topic: t.ID}, offset: -1, all: all,
 		value: fmt.Sprintf("r%d of %s %s", len(w.orders), n.name, bytes.Repeat([]byte("y"), w.rng.IntN(200))), answers: make(chan answerTo, 1),
 	}
 	b := record.NewBuilder(record.None, 0)
@@ -83,7 +94,7 @@ func (n *node) truncate() {
 		return
 	}
 	o := &order{
-		w: w, number: len(w.orders), node: n, at: lattice.TopicPartition{Topic: t.ID}, leader: w.byID(t.Leader), offset: -1,
+		w: w, number: len(w.orders), node: n, at: lattice.TopicPartition{Topic: t.ID}, offset: -1,
 		before: b.Start + 1 + int64(w.rng.IntN(int(b.Committed-b.Start))), answers: make(chan answerTo, 1),
 	}
 	w.orders = append(w.orders, o)
@@ -108,11 +119,23 @@ func (n *node) retry() {
 // ask gives the order to a node.
 func (o *order) ask(n *node) {
 	w := o.w
-	o.node, o.asked = n, true
-	if o.batch != nil {
-		w.say("%s is asked to append record %d to %s", n.name, o.number, topicName(o.at))
-		n.st.Append(o.at.Topic, 0, 1, time.Minute, partition.Append{Batches: bytes.Clone(o.batch), Done: func(r partition.Result, err error) { o.answers <- answerTo{r.Base, err} }})
-	} else {
+	o.node, o.asked, o.leader = n, true, n.leaderOf(o.at)
+	o.asks++
+	if o.leader == n {
+		n.noteSetOf(o)
+	}
+	acks := int8(1)
+	if o.all {
+		acks = -1
+	}
+	switch {
+	case o.to != nil:
+		w.say("%s is asked to have %s lead %s, which %s leads", n.name, o.to.name, topicName(o.at), o.leader.name)
+		n.leadFor(o)
+	case o.batch != nil:
+		w.say("%s is asked to append record %d to %s, which %s leads, acks %d", n.name, o.number, topicName(o.at), o.leader.name, acks)
+		n.st.Append(o.at.Topic, 0, acks, time.Minute/2, partition.Append{Batches: bytes.Clone(o.batch), Done: func(r partition.Result, err error) { o.answers <- answerTo{r.Base, err} }})
+	default:
 		w.say("%s is asked to truncate %s before %d", n.name, topicName(o.at), o.before)
 		n.truncateFor(o)
 	}
@@ -161,11 +184,16 @@ func (o *order) hears(a answerTo) {
 		}
 	case n.failing() || o.leader.failing():
 		o.unsure = true
+	case o.to != nil:
+		w.did("leader moved")
 	case o.batch == nil:
 		w.began[o.at] = max(w.began[o.at], o.before)
 		w.did("truncated")
 	case w.lostAll[o.at.Topic]: // what counts of it now is not known
 	default:
+		if o.leader == n {
+			n.promised(o, a.offset)
+		}
 		if o.done && o.offset != a.offset {
 			w.fail("a record is appended once", "order %d was told that it is at %d, and now %d", o.number, o.offset, a.offset)
 		}
@@ -175,6 +203,9 @@ func (o *order) hears(a answerTo) {
 		}
 		w.records[place{o.at, a.offset}] = produced{o.leader, o.value}
 		w.did("record acknowledged")
+		if o.need > 1 {
+			w.did("record acknowledged by several")
+		}
 		if o.leader != n {
 			w.did("record forwarded")
 		}
@@ -187,6 +218,16 @@ func (o *order) expects(err error) bool {
 		return true
 	}
 	k := lattice.KindOf(err)
+	if o.to != nil {
+		return o.expectsLead(k)
+	}
+	if o.all && (errors.Is(err, partition.ErrNotEnough) || errors.Is(err, partition.ErrNotEnoughAfter)) {
+		o.w.did("too few replicas")
+		return true
+	}
+	if k == lattice.NotLeader || errors.Is(err, partition.ErrClosed) { // another was to lead in between
+		return o.w.moves || o.w.several
+	}
 	if o.leader != o.node { // it may know less than this node, and may be out of reach
 		return k == lattice.Unavailable || k == lattice.Denied || k == lattice.NotFound || k == lattice.NotLeader || k == lattice.OutOfRange || o.leader.expected(err)
 	}
@@ -234,6 +275,7 @@ func (n *node) show(t store.Topic, said bool) (start int64, values []string) {
 		values = append(values, v)
 	}
 	n.readable[at] = max(n.readable[at], b.Committed)
+	n.watchMark(at, b)
 	if said {
 		w.say("a client reads %s at %s: %d to %d", topicName(at), n.name, b.Start, b.Committed)
 		w.did("fetched")
@@ -248,7 +290,11 @@ func (n *node) checkReadable() {
 		if err != nil {
 			continue // it does not count any more
 		}
-		if b := p.Bounds(); b.Committed < n.readable[at] && !n.w.lostAll[at.Topic] {
+		b := p.Bounds()
+		if n.w.several { // who else has it is heard again; what was shown is there still
+			b.Committed = b.End
+		}
+		if b.Committed < n.readable[at] && !n.w.lostAll[at.Topic] {
 			n.w.fail("what was readable stays readable", "%s showed %s up to %d, after a restart it has it up to %d", n.name, topicName(at), n.readable[at], b.Committed)
 		}
 	}

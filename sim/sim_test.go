@@ -97,51 +97,65 @@ func (w *world) step() {
 	if n.powerless() {
 		return
 	}
+	w.poll()
 	p := w.all[w.rng.IntN(len(w.all))]
 	switch k := w.rng.IntN(100); {
-	case k < 34 && !n.knows():
-	case k < 22:
+	case k < 37 && !n.knows():
+	case k < 12:
 		n.put()
-	case k < 26:
+	case k < 15:
 		n.hit()
-	case k < 28:
+	case k < 18:
 		n.newTopic()
-	case k < 34:
+	case k < 30:
 		n.produce()
-	case k < 36:
+	case k < 33:
 		n.fetch()
-	case k < 37 && w.truncates:
+	case k < 35 && w.truncates:
 		n.truncate()
-	case k < 38:
+	case k < 37:
 		n.retry()
-	case k < 46:
-		w.connect(n, p)
-	case k < 49:
+	case k < 40 && w.several:
+		n.reseat()
+	case k < 43 && w.moves:
+		n.handoff()
+	case k < 52:
+		w.meet(n)
+	case k < 54:
 		w.cut(n, p, "the network")
-	case k < 53:
+	case k < 57:
 		w.weather(n, p)
-	case k < 58:
+	case k < 62:
 		w.pass(int64(1 + w.rng.IntN(3000)))
-	case k < 60:
+	case k < 64:
 		w.admit(p)
-	case k < 63:
+	case k < 67:
 		if p != n {
 			p.start()
 		}
-	case k < 65:
+	case k < 68:
 		n.halt(false)
 		w.say("%s is stopped", n.name)
-	case k < 70:
+	case k < 73:
 		n.fall()
-	case k < 72:
-		w.misfortune(n, p)
 	case k < 75:
+		w.misfortune(n, p)
+	case k < 78:
 		w.hostility()
 	default:
 		for range 1 + w.rng.IntN(40) {
 			if !w.event() {
 				break
 			}
+		}
+	}
+}
+
+// meet has a node look for others, as it does by itself.
+func (w *world) meet(n *node) {
+	for _, p := range w.all {
+		if w.rng.IntN(3) > 0 {
+			w.connect(n, p)
 		}
 	}
 }

@@ -26,6 +26,8 @@ type profile struct {
 	losses    bool // disks are emptied, or put back from a backup
 	errors    bool // disks fail
 	truncates bool // logs are truncated
+	several   bool // topics have several replicas, and clients want acks=all
+	moves     bool // partitions are given to other leaders
 	steps     int
 }
 
@@ -34,7 +36,7 @@ func (p profile) String() string {
 	for _, x := range []struct {
 		on   bool
 		name string
-	}{{p.liar, "liar"}, {p.forks, "forks"}, {p.removes, "removals"}, {p.prunes, "pruning"}, {p.clocks, "wrong clocks"}, {p.losses, "lost disks"}, {p.truncates, "truncation"}, {p.errors, "disk errors"}} {
+	}{{p.liar, "liar"}, {p.forks, "forks"}, {p.removes, "removals"}, {p.prunes, "pruning"}, {p.clocks, "wrong clocks"}, {p.losses, "lost disks"}, {p.truncates, "truncation"}, {p.errors, "disk errors"}, {p.several, "replicas"}, {p.moves, "leaders move"}} {
 		if x.on {
 			on = append(on, x.name)
 		}
@@ -44,9 +46,10 @@ func (p profile) String() string {
 
 func drawProfile(r *rand.Rand) profile {
 	chance := func(n int) bool { return r.IntN(n) == 0 }
-	p := profile{nodes: 2 + r.IntN(4), steps: 60 + r.IntN(140), liar: chance(3), forks: chance(3), removes: chance(2), clocks: chance(3), losses: chance(3), errors: chance(2)}
+	p := profile{nodes: 2 + r.IntN(4), steps: 50 + r.IntN(130), liar: chance(3), forks: chance(3), removes: chance(2), clocks: chance(3), losses: chance(3), errors: chance(2)}
 	p.prunes = !p.removes && chance(2)
 	p.liar, p.truncates = p.liar && p.nodes > 2, chance(2)
+	p.several, p.moves = chance(2), chance(2)
 	return p
 }
 
@@ -67,6 +70,8 @@ type world struct {
 	low     map[lattice.TopicPartition]int64 // where a client wanted a log to begin
 	began   map[lattice.TopicPartition]int64 // where it was told that it does
 	lostAll map[lattice.TopicID]bool         // its leader has lost its disk, or got back an old one
+	led     map[leading]bool                 // who led what at some time
+	seats   map[leading]bool                 // who was to hold what at some time
 	adds    []*write                         // to the counter
 	eve     *author
 	trace   strings.Builder
@@ -81,7 +86,7 @@ func newWorld(seed uint64) *world {
 	w := &world{
 		profile: drawProfile(r), seed: seed, rng: r, now: epoch.UnixMilli(), blocked: map[[2]int]bool{}, slow: map[[2]int]int64{},
 		records: map[place]produced{}, shown: map[inTerm]string{}, low: map[lattice.TopicPartition]int64{}, began: map[lattice.TopicPartition]int64{},
-		lostAll: map[lattice.TopicID]bool{}, seen: map[string]int{},
+		lostAll: map[lattice.TopicID]bool{}, led: map[leading]bool{}, seats: map[leading]bool{}, seen: map[string]int{},
 	}
 	w.say("seed %d: %s", seed, w.profile)
 	for i := range w.nodes {
@@ -233,7 +238,7 @@ func (w *world) event() bool {
 		what  int // one of those below, or from whom a message is
 		about stream
 	}
-	const store, read, receive, load = -1, -2, -3, -4
+	const store, read, receive, load, heed = -1, -2, -3, -4, -5
 	var can []choice
 	if w.poll() {
 		return true
@@ -262,6 +267,9 @@ func (w *world) event() bool {
 		if len(n.loads) > 0 {
 			can = append(can, choice{n, load, 0})
 		}
+		if len(n.heards) > 0 {
+			can = append(can, choice{n, heed, 0})
+		}
 		for j, all := range n.inbox {
 			for about, q := range all {
 				if len(q) > 0 && q[0].due <= w.now && !w.blocked[[2]int{j, n.i}] {
@@ -282,6 +290,8 @@ func (w *world) event() bool {
 		c.n.receive()
 	case load:
 		c.n.loadSpan()
+	case heed:
+		c.n.heed()
 	default:
 		c.n.deliver(w.all[c.what], c.about)
 	}
