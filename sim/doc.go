@@ -20,7 +20,8 @@
 // # What happens
 //
 // Nodes write keys, counters, topics and records, also of topics that others lead;
-// truncate and read them; ask again when an answer was lost; meet, part, lose messages in one
+// truncate and read them; have topics held by several, want acks=all, and give
+// partitions to other leaders; ask again when an answer was lost; meet, part, lose messages in one
 // direction or both; stop, restart, lose power between two operations of the disk or
 // in the middle of one write; get errors from their disks; lose their disks; are put back from an old
 // backup; have clocks that are wrong; are invited, join, and are removed; take
@@ -31,5 +32,5 @@
 //
 // All the time: no honest node refuses what another honest one sends for a reason
 // that only a liar gives. When everybody that is honest can meet again: see
-// check_test.go, and records_test.go for records.
+// check_test.go, records_test.go for records, and replicas_test.go for what several hold.
 package sim
