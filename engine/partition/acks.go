@@ -122,7 +122,7 @@ func (p *Partition) admitAck(c merkle.Checkpoint, by lattice.AuthorID, note []by
 		}
 		l.early = append(l.early, slices.Clone(note))
 		return leader, fmt.Errorf("term %d of grant %s: %w", c.Term, c.Grant.Short(), ErrAckEarly)
-	case by == t.leader || !slices.Contains(t.Voters(), by):
+	case by == t.leader || !slices.Contains(t.Voters(), by) && !l.seated[by]:
 		return leader, fmt.Errorf("%s: %w", by.Short(), ErrAckStranger)
 	case c.Term != t.number || c.Size < t.base.Size || c.End < t.base.End:
 		return leader, fmt.Errorf("%d batches up to %d in term %d, which is number %d and begins with %d at %d: %w",

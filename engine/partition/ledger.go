@@ -29,6 +29,9 @@ type ledger struct {
 	last  cosign.Last // what this node cosigned last, or may have
 	kept  cosign.Last // of that, what is in Meta
 	early [][]byte    // acknowledgements of terms that are not known here yet
+	// seated were in a set of several, in any term. Whether the term that rules needs their
+	// word still depends on what each node knows to be committed.
+	seated map[lattice.AuthorID]bool
 
 	told  map[int]func() // by number: called when there is a newer acknowledgement
 	tells int            // of the last
@@ -85,6 +88,14 @@ func (l *ledger) begin(g *grant.Signed, me lattice.AuthorID, now time.Time) {
 		t.holds(t.leader, t.base) // it has it before it signs the grant
 	}
 	l.terms = append(l.terms, t)
+	if !t.Alone() {
+		if l.seated == nil {
+			l.seated = map[lattice.AuthorID]bool{}
+		}
+		for _, a := range t.Set {
+			l.seated[a] = true
+		}
+	}
 	l.count(cosign.Held{}, lattice.Hash{}) // what the term before it had is its leader's, at least
 	if len(l.terms) > keptTerms {
 		l.terms = slices.Delete(l.terms, 0, 1)
