@@ -228,6 +228,9 @@ func (o *order) expects(err error) bool {
 	if k == lattice.NotLeader || errors.Is(err, partition.ErrClosed) { // another was to lead in between
 		return o.w.moves || o.w.several
 	}
+	if k == lattice.Unavailable && o.w.several { // it led before it was started, and nobody promises it here that it leads on
+		return true
+	}
 	if o.leader != o.node { // it may know less than this node, and may be out of reach
 		return k == lattice.Unavailable || k == lattice.Denied || k == lattice.NotFound || k == lattice.NotLeader || k == lattice.OutOfRange || o.leader.expected(err)
 	}

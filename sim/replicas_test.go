@@ -289,7 +289,7 @@ func (w *world) uncommitted() string {
 
 func (w *world) uncommittedOf(at lattice.TopicPartition, all []*node) string {
 	lead := all[0].leaderOf(at)
-	if !slices.Contains(all, lead) {
+	if p, err := lead.partition(at); err != nil || !p.Leads() || !slices.Contains(all, lead) {
 		return ""
 	}
 	for _, m := range w.all {
