@@ -176,6 +176,9 @@ type Groups struct {
 	MaxSessionMs int64 `key:"max_session_ms" doc:"longest session timeout that a member may ask for"`
 	// OffsetsRetentionMs is how long an empty group's offsets are kept.
 	OffsetsRetentionMs int64 `key:"offsets_retention_ms" doc:"how long the offsets of a group without members are kept"`
+	// Availability is "home" (a group whose home cannot be reached waits for it) or "local"
+	// (this node coordinates it meanwhile: its members there and here get the same records).
+	Availability string `key:"availability" doc:"groups whose home node cannot be reached: home waits for it, local coordinates them here meanwhile, at least once"`
 }
 
 // Limits bound what clients can make the node spend.
@@ -235,7 +238,7 @@ func Default() Config {
 			Durability: "fsync", FlushMs: 1000, SegmentBytes: 128 << 20,
 			RetentionMs: 7 * 24 * 3600 * 1000, RetentionBytes: -1, RetentionCheckMs: 300_000, CompactionCheckMs: 15_000,
 		},
-		Groups: Groups{RebalanceDelayMs: 3000, MinSessionMs: 6000, MaxSessionMs: 1_800_000, OffsetsRetentionMs: 7 * 24 * 3600 * 1000},
+		Groups: Groups{RebalanceDelayMs: 3000, MinSessionMs: 6000, MaxSessionMs: 1_800_000, OffsetsRetentionMs: 7 * 24 * 3600 * 1000, Availability: "home"},
 		Limits: Limits{
 			RequestBytes: 100 << 20, ControlBytes: 16 << 20, FetchBytes: 55 << 20, BatchBytes: 1<<20 + 12,
 			DecompressedBytes: 128 << 20, BufferedBytes: 1 << 30, Inflight: 128, InflightBytes: 16 << 20,
@@ -276,6 +279,7 @@ func (c Config) Validate() error {
 	}
 	v.oneOf("kafka.auto_create", c.Kafka.AutoCreate, "auto", "true", "false")
 	v.oneOf("kafka.replication", c.Kafka.Replication, "strict", "lenient")
+	v.oneOf("groups.availability", c.Groups.Availability, "home", "local")
 	v.oneOf("log.durability", c.Log.Durability, "fsync", "interval", "os")
 	v.oneOf("state.durability", c.State.Durability, "fsync", "interval", "os")
 	v.oneOf("logs.format", c.Logs.Format, "auto", "text", "json")

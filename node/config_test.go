@@ -81,7 +81,7 @@ func TestEveryNumberHasARange(t *testing.T) {
 	cfg := Default()
 	cfg.Kafka.DefaultPartitions = -7
 	cfg.Log = Log{Durability: "fsync", FlushMs: -7, SegmentBytes: -7, RetentionMs: -7, RetentionBytes: -7, RetentionCheckMs: -7, CompactionCheckMs: -7}
-	cfg.Groups = Groups{-7, -7, -7, -7}
+	cfg.Groups = Groups{-7, -7, -7, -7, "home"}
 	cfg.Limits = Limits{-7, -7, -7, -7, -7, -7, -7, -7, -7, -7, -7, -7, -7, -7}
 	err := cfg.Validate()
 	if err == nil {
@@ -99,7 +99,7 @@ func TestGroupSettings(t *testing.T) {
 		t.Errorf("defaults: %+v, want %+v", have, want)
 	}
 	cfg := Default()
-	cfg.Groups = Groups{RebalanceDelayMs: 0, MinSessionMs: 100, MaxSessionMs: 200, OffsetsRetentionMs: 120_000}
+	cfg.Groups = Groups{RebalanceDelayMs: 0, MinSessionMs: 100, MaxSessionMs: 200, OffsetsRetentionMs: 120_000, Availability: "home"}
 	c := storeConfig(cfg, identity.Key{}, lattice.StoreID{}, nil)
 	if g := c.Group; g.InitialRebalanceDelay != 0 || g.MinSession != 100*time.Millisecond || g.MaxSession != 200*time.Millisecond || g.OffsetsRetention != 2*time.Minute {
 		t.Errorf("%+v", g)

@@ -95,7 +95,7 @@ func storeConfig(cfg Config, key identity.Key, id lattice.StoreID, log *slog.Log
 		},
 		OpenFiles: cfg.Limits.OpenSegments, MaxDecompressed: int(cfg.Limits.DecompressedBytes),
 		RetentionCheck: ms(cfg.Log.RetentionCheckMs), CompactionCheck: ms(cfg.Log.CompactionCheckMs),
-		Group:      groupConfig(cfg.Groups),
+		Group: groupConfig(cfg.Groups), LocalGroups: cfg.Groups.Availability == "local",
 		NodeConfig: kafkaConfigs(cfg),
 		State:      stateConfig(cfg.State, cfg.Member),
 	}

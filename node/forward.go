@@ -11,6 +11,7 @@ import (
 	"github.com/lattice-log/lattice/engine/keyval"
 	"github.com/lattice-log/lattice/engine/partition"
 	"github.com/lattice-log/lattice/engine/store"
+	"github.com/lattice-log/lattice/front/api"
 	"github.com/lattice-log/lattice/front/kafka"
 	"github.com/lattice-log/lattice/mesh/forward"
 	"github.com/lattice-log/lattice/mesh/p2p"
@@ -19,7 +20,11 @@ import (
 // takePart has a store take part in a mesh: what is written comes and goes, and what
 // clients want of partitions that another node leads is done there.
 func takePart(m *p2p.Mesh, st *store.Store, gathered keyval.Staging) error {
-	if err := m.Add(leads{newReplica(st, gathered), st}); err != nil {
+	groups, err := kafka.New(kafka.Config{}, st) // it has no listener: other nodes ask it
+	if err != nil {
+		return err
+	}
+	if err := m.Add(leads{newReplica(st, gathered), st, groups, make(chan struct{}, apiCalls)}); err != nil {
 		return err
 	}
 	st.UseSeen(m.Seen)
@@ -51,6 +56,17 @@ func (e elsewhere) Append(leader lattice.NodeID, a store.RemoteAppend) {
 func (e elsewhere) Lead(leader lattice.NodeID, tp lattice.TopicPartition, to lattice.NodeID, wait time.Duration, done func(error)) {
 	e.mesh.Forward(e.store, leader, forward.Ask{Op: forward.Lead, Partition: tp, To: to}, wait, func(x forward.Answer, err error) {
 		done(answered(x, err))
+	})
+}
+
+// Ask implements store.Elsewhere.
+func (e elsewhere) Ask(home lattice.NodeID, ask []byte, wait time.Duration, done func([]byte, error)) (cancel func()) {
+	return e.mesh.Forward(e.store, home, forward.Ask{Op: forward.Call, Body: ask}, wait, func(x forward.Answer, err error) {
+		if err = answered(x, err); err != nil {
+			done(nil, err)
+			return
+		}
+		done(x.Body, nil)
 	})
 }
 
@@ -99,10 +115,49 @@ func answered(x forward.Answer, err error) error {
 // leads is a replica whose node leads partitions. It implements p2p.Leader.
 type leads struct {
 	*replica
-	st *store.Store
+	st     *store.Store
+	groups *kafka.Server
+	calls  chan struct{} // a place for each call of the API under way
 }
 
-var _ p2p.Leader = leads{}
+var (
+	_ p2p.Leader = leads{}
+	_ p2p.Home   = leads{}
+)
+
+// apiCalls is how many calls of other nodes' APIs are under way at a time.
+const apiCalls = 64
+
+// Call implements p2p.Home.
+func (l leads) Call(from lattice.NodeID, body []byte, wait time.Duration, done func(forward.Answer)) (cancel func()) {
+	answer := func(b []byte, err error) {
+		switch {
+		case err == nil && len(b) > forward.MaxBody:
+			err = lattice.E(lattice.TooLarge, fmt.Errorf("an answer of %d bytes, %d can be forwarded", len(b), forward.MaxBody))
+			fallthrough
+		case err != nil:
+			done(refusal(-1, err))
+		default:
+			done(forward.Answer{Base: -1, Time: -1, Body: b})
+		}
+	}
+	if body[0] != api.HomeAsk {
+		return l.groups.AnswerHome(from, body, answer)
+	}
+	select {
+	case l.calls <- struct{}{}:
+	default:
+		answer(nil, lattice.E(lattice.Unavailable, fmt.Errorf("%d calls of other nodes are under way", apiCalls)))
+		return func() {}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), min(wait, truncateTime))
+	go func() { // it waits for the disk
+		defer func() { <-l.calls }()
+		defer cancel()
+		answer(api.AnswerHome(ctx, l.st, from, body))
+	}()
+	return cancel
+}
 
 // truncateTime bounds how long what a peer asks, other than an append, waits for the disk.
 const truncateTime = time.Minute

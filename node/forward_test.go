@@ -122,13 +122,20 @@ type couple struct {
 	sa, sb *store.Store
 }
 
-func newCouple(t *testing.T) *couple { return newCoupleAs(t, roster.Writer) }
+// newCouple changes the configuration of both by change.
+func newCouple(t *testing.T, change ...func(*Config)) *couple {
+	t.Helper()
+	return newCoupleAs(t, roster.Writer, change...)
+}
 
 // newCoupleAs is newCouple of a second node with a role.
-func newCoupleAs(t *testing.T, role roster.Role) *couple {
+func newCoupleAs(t *testing.T, role roster.Role, change ...func(*Config)) *couple {
 	t.Helper()
 	c := &couple{t: t, wires: [2]*wire{newWire(t), newWire(t)}, ca: local(t), cb: local(t)}
 	for i, cfg := range []*Config{&c.ca, &c.cb} {
+		for _, f := range change {
+			f(cfg)
+		}
 		cfg.Mesh.Listen, cfg.Mesh.Announce = c.wires[i].to, c.wires[i].ln.Addr().String()
 	}
 	c.a, c.stopA = runNode(t, c.ca)
@@ -306,7 +313,7 @@ func TestAnswered(t *testing.T) {
 	}
 	bad := &record.RecordErrors{Errs: []*record.RecordError{{Index: 3, Err: errors.New("no key")}}, Total: 1}
 	b := refusal(5, fmt.Errorf("refused: %w", bad))
-	again, err := forward.ParseAnswer(b.AppendTo(nil)[forward.LengthSize:])
+	again, err := forward.Records.ParseAnswer(b.AppendTo(nil)[forward.LengthSize:])
 	if err != nil {
 		t.Fatal(err)
 	}

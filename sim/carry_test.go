@@ -301,6 +301,12 @@ func (e elsewhere) Lead(leader lattice.NodeID, tp lattice.TopicPartition, to lat
 	e.n.request(leader, forward.Ask{Op: forward.Lead, Partition: tp, To: to}, func(x forward.Answer, err error) { done(asStore(x, err)) })
 }
 
+// Ask implements store.Elsewhere. Groups are not in the simulation.
+func (e elsewhere) Ask(_ lattice.NodeID, _ []byte, _ time.Duration, done func([]byte, error)) (cancel func()) {
+	done(nil, store.ErrAway)
+	return func() {}
+}
+
 // Reaches implements store.Elsewhere.
 func (e elsewhere) Reaches(id lattice.NodeID) bool {
 	p := e.n.w.byID(id)
@@ -382,7 +388,7 @@ func (n *node) lead(from *node, b []byte) {
 
 // answer takes what a leader says.
 func (n *node) answer(from *node, b []byte) {
-	x, err := forward.ParseAnswer(b[forward.LengthSize:])
+	x, err := forward.Records.ParseAnswer(b[forward.LengthSize:])
 	var tag *asked
 	told := false
 	if err == nil {
@@ -400,7 +406,7 @@ func (n *node) answer(from *node, b []byte) {
 // beginAsks opens the streams of asks with a node, endAsks ends them.
 func (n *node) beginAsks(p *node) {
 	l := forward.Limits{Bytes: 1 << 20, Asks: 64}
-	n.askers[p.i], n.leaders[p.i] = forward.NewAsker[*asked](l), forward.NewLeader(l)
+	n.askers[p.i], n.leaders[p.i] = forward.NewAsker[*asked](l), forward.NewLeader(forward.Records, l)
 }
 
 func (n *node) endAsks(p *node) {

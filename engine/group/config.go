@@ -34,6 +34,18 @@ type Config struct {
 	OffsetMetadataBytes int           // "offset.metadata.max.bytes"
 	OffsetsRetention    time.Duration // "offsets.retention.minutes"
 	RetentionCheck      time.Duration // "offsets.retention.check.interval.ms"
+
+	// Homes; nil: no group has one.
+	Homes Homes
+}
+
+// Homes knows which node coordinates a group.
+type Homes interface {
+	// Home says whether one node coordinates a group for all of its store (known), and
+	// whether it is this one (here): then it expires offsets whoever committed them, and
+	// otherwise nobody else does. Not known: each node expires what it committed. It is
+	// called with a group's lock held.
+	Home(group string) (here, known bool)
 }
 
 // DefaultConfig returns Kafka's defaults (4.x), with bounds where Kafka has none.

@@ -56,8 +56,8 @@ type entry struct {
 	classic  *classic
 	consumer *consumer
 
-	// offsets are durable. Run alone changes them. Those of others are theirs to
-	// expire: they know whether the group has members.
+	// offsets are durable. Run alone changes them. others are those that another node
+	// committed.
 	offsets map[lattice.TopicPartition]Value
 	others  map[lattice.TopicPartition]bool
 	pending map[pendingOffset]Value // likewise, of transactions that are under way

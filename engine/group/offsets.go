@@ -72,8 +72,11 @@ func (m *Manager) planCommit(now time.Time, offsets []OffsetCommit, errs []error
 			Offset: o.Offset, LeaderEpoch: max(o.LeaderEpoch, -1), Term: -1,
 			Time: time.UnixMilli(now.UnixMilli()).UTC(), Metadata: o.Metadata,
 		}
-		if here && 0 <= o.Offset && o.Offset <= committed {
+		switch {
+		case here && 0 <= o.Offset && o.Offset <= committed:
 			v.Term = max(term, -1)
+		case !here && o.Offset >= 0:
+			v.Term = v.LeaderEpoch // another node leads: the client's word for what it has read
 		}
 		put(o.TopicPartition, v)
 	}

@@ -268,9 +268,9 @@ func (m *Manager) TopicDeleted(id lattice.TopicID) {
 	})
 }
 
-// expire removes the offsets that this node committed for groups that have had no
-// members for the retention time, counted from when the last member left (or from our start:
-// before that we do not know), or from the commit if that was later; and the
+// expire removes the offsets that this node has to expire (Config.Homes) of groups that
+// have had no members for the retention time, counted from when the last member left (or from
+// our start: before that we do not know), or from the commit if that was later; and the
 // groups that nothing is left of.
 func (m *Manager) expire() {
 	for _, e := range m.entries() {
@@ -280,12 +280,12 @@ func (m *Manager) expire() {
 		case e.gone || e.closed || e.state() != Empty:
 		case e.vacant():
 			e.gone = true
-		case len(e.expired(now, m.cfg.OffsetsRetention)) > 0:
+		case len(m.expired(e, now)) > 0:
 			m.enqueueFor(e, func(b *batch) error {
 				if e.state() != Empty {
 					return nil
 				}
-				for _, tp := range e.expired(now, m.cfg.OffsetsRetention) {
+				for _, tp := range m.expired(e, now) {
 					if v, ok := b.get(e, tp); ok && v.Time.Equal(e.offsets[tp].Time) {
 						b.set(e, tp, nil)
 					}
@@ -301,17 +301,21 @@ func (m *Manager) expire() {
 	}
 }
 
-func (e *entry) expired(now time.Time, retention time.Duration) []lattice.TopicPartition {
+func (m *Manager) expired(e *entry, now time.Time) []lattice.TopicPartition {
+	here, known := false, false
+	if m.cfg.Homes != nil {
+		here, known = m.cfg.Homes.Home(e.name)
+	}
 	old := partitionSet{}
 	for tp, v := range e.offsets {
-		if e.others[tp] {
+		if known && !here || !known && e.others[tp] {
 			continue
 		}
 		since := e.emptySince()
 		if v.Time.After(since) {
 			since = v.Time
 		}
-		if !now.Before(since.Add(retention)) {
+		if !now.Before(since.Add(m.cfg.OffsetsRetention)) {
 			old.add(tp)
 		}
 	}

@@ -75,6 +75,8 @@ type Elsewhere interface {
 	Append(leader lattice.NodeID, a RemoteAppend)
 	// Lead has a partition's leader give it to another.
 	Lead(leader lattice.NodeID, tp lattice.TopicPartition, to lattice.NodeID, wait time.Duration, done func(error))
+	// Ask has the home of a group do what a client asked, as Store.Ask says.
+	Ask(home lattice.NodeID, ask []byte, wait time.Duration, done func([]byte, error)) (cancel func())
 	// Reaches reports whether another node can be asked now.
 	Reaches(node lattice.NodeID) bool
 	// Truncate moves the start of a log forward; before -1: to the high watermark.

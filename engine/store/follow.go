@@ -36,6 +36,7 @@ type news struct {
 	topics  map[lattice.TopicID]bool
 	offsets map[string]bool
 	terms   map[lattice.TopicPartition]bool // who leads may have changed
+	homes   map[string]bool                 // groups whose home may have changed
 	// deleted are topics that somebody deleted. A topic that is gone and is not here
 	// does not count any more, which is no reason to remove its records.
 	deleted map[lattice.TopicID]bool
@@ -49,7 +50,7 @@ func newNews() *news {
 
 func (n *news) clear() {
 	n.all, n.topics, n.offsets, n.deleted = false, map[lattice.TopicID]bool{}, map[string]bool{}, map[lattice.TopicID]bool{}
-	n.terms = map[lattice.TopicPartition]bool{}
+	n.terms, n.homes = map[lattice.TopicPartition]bool{}, map[string]bool{}
 }
 
 // Changed implements keyval.Listener.
@@ -69,6 +70,8 @@ func (n *news) Changed(ops []state.Op) {
 			}
 		case m == offsetsMap:
 			n.offsets[string(key)], any = true, true
+		case m == groupsMap:
+			n.homes[string(key)], any = true, true
 		case m == termsMap:
 			if tp, ok := parseTermsKey(key); ok {
 				n.terms[tp], any = true, true
@@ -104,7 +107,7 @@ func (n *news) signal() {
 func (n *news) take() *news {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	got := &news{all: n.all, topics: n.topics, offsets: n.offsets, deleted: n.deleted, terms: n.terms}
+	got := &news{all: n.all, topics: n.topics, offsets: n.offsets, deleted: n.deleted, terms: n.terms, homes: n.homes}
 	n.clear()
 	return got
 }
@@ -118,6 +121,7 @@ func (n *news) back(got *news) {
 	maps.Copy(n.offsets, got.offsets)
 	maps.Copy(n.deleted, got.deleted)
 	maps.Copy(n.terms, got.terms)
+	maps.Copy(n.homes, got.homes)
 }
 
 // follow brings what is in memory to what others wrote, until ctx ends. What fails
@@ -148,6 +152,9 @@ func (s *Store) followNews() (*news, error) {
 	err := s.followTopics(got)
 	if err == nil {
 		err = s.followOffsets(got)
+	}
+	if err == nil {
+		err = s.followHomes(got) // behind the offsets, which the new home has then
 	}
 	if err == nil {
 		err = s.followTerms(got)

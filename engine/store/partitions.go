@@ -234,9 +234,9 @@ func (v logsOf) Holds(tp lattice.TopicPartition, producer int64) bool {
 }
 
 func (v topicsOf) TermEnd(tp lattice.TopicPartition, term int32) (int64, bool) {
-	p, err := v.s.leading(tp)
-	if err != nil {
-		return 0, false
+	p, err := v.s.Partition(tp.Topic, tp.Partition)
+	if err != nil || !p.Leads() && term >= p.Bounds().Term {
+		return 0, false // what a follower lacks of its term is not lost
 	}
 	found, end, err := p.TermEnd(term)
 	return end, err == nil && found >= 0

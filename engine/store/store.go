@@ -64,6 +64,7 @@ type Config struct {
 	CompactionCheck   time.Duration     // how often compaction runs; default 15 seconds
 	Transactions      txn.Config        // zero: txn.DefaultConfig; clock and logger are filled in
 	Shares            share.Config      // zero: share.DefaultConfig; clock and logger are filled in
+	LocalGroups       bool              // groups whose home cannot be reached are coordinated here meanwhile
 	Group             group.Config      // zero: group.DefaultConfig; clock, randomness and logger are filled in
 	NodeConfig        []ConfigEntry     // what the node shows as its own configs
 	State             StateConfig       // how keys are written
@@ -142,6 +143,7 @@ type Store struct {
 	taking    taking
 	watch     topicWatch
 	heard     heard
+	homes     homes
 	seen      atomic.Pointer[func(lattice.NodeID) time.Time]
 
 	expiredMu sync.Mutex
@@ -253,6 +255,10 @@ func Open(cfg Config) (*Store, error) {
 		err = s.openTerms()
 	}
 	if err == nil {
+		_, err = s.loadHomes()
+	}
+	if err == nil {
+		cfg.Group.Homes = homesOf{s}
 		s.groups, err = group.New(cfg.Group, s.cat, topicsOf{s})
 	}
 	if err == nil && len(s.groups.List()) > 0 {
@@ -378,7 +384,7 @@ func (s *Store) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	tasks := map[string]func(context.Context) error{
 		"groups": s.groups.Run, "share groups": s.shares.Run, "transactions": s.txns.Run, "housekeeping": s.keepHouse,
-		"expiry": s.expire, "catalogue": s.follow,
+		"expiry": s.expire, "catalogue": s.follow, "homes of groups": s.sweepHomes,
 	}
 	if s.fork == nil { // others are told what is here, and nobody is told of a fork
 		tasks["snapshots"], tasks["reports"], tasks["presence"] = s.tend, s.report, s.attend

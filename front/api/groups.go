@@ -19,24 +19,24 @@ import (
 
 type groupService struct{ *api }
 
-func (a groupService) List(_ context.Context, r *pb.GroupServiceListRequest) (*pb.GroupServiceListResponse, error) {
+func (a groupService) List(ctx context.Context, r *pb.GroupServiceListRequest) (*pb.GroupServiceListResponse, error) {
 	s, err := a.store(r.Store)
 	if err != nil {
 		return nil, err
 	}
-	res := &pb.GroupServiceListResponse{}
-	for _, g := range allGroups(s) {
-		res.Groups = append(res.Groups, &pb.Group{
-			Name: g.Group, State: string(g.State), Type: g.Type.String(), ProtocolType: g.ProtocolType, Members: int32(g.Members),
-		})
-	}
+	res := &pb.GroupServiceListResponse{Groups: listed(s)}
+	listHomes(ctx, s, res.Groups)
 	return res, nil
 }
 
-func (a groupService) Describe(_ context.Context, r *pb.GroupServiceDescribeRequest) (*pb.GroupServiceDescribeResponse, error) {
+func (a groupService) Describe(ctx context.Context, r *pb.GroupServiceDescribeRequest) (*pb.GroupServiceDescribeResponse, error) {
 	s, err := a.store(r.Store)
 	if err != nil {
 		return nil, err
+	}
+	elsewhere := &pb.GroupServiceDescribeResponse{}
+	if there, err := askHome(ctx, s, r.Group, false, callDescribe, r, elsewhere); there {
+		return answered(elsewhere, err)
 	}
 	d, err := describeGroup(s, r.Group)
 	if err != nil {
@@ -46,6 +46,9 @@ func (a groupService) Describe(_ context.Context, r *pb.GroupServiceDescribeRequ
 		Name: d.Group, State: string(d.State), Type: d.Type.String(), ProtocolType: d.ProtocolType,
 		Assignor: d.Protocol, Members: int32(len(d.Members)), Epoch: d.Epoch,
 	}}
+	if h, ok := s.GroupHome(r.Group); ok && d.Type != group.Share {
+		res.Group.Home = h.Node.String()
+	}
 	owners := map[lattice.TopicPartition]string{}
 	for _, m := range d.Members {
 		o := &pb.GroupMember{Id: m.ID, InstanceId: m.InstanceID, ClientId: m.Client.ID, Host: m.Client.Host}
@@ -114,6 +117,10 @@ func (a groupService) Reset(ctx context.Context, r *pb.GroupServiceResetRequest)
 	if r.To.GetAt() == nil {
 		return nil, lattice.E(lattice.Invalid, hinted(errors.New("reset: the request does not say to where"), `set "to"`))
 	}
+	elsewhere := &pb.GroupServiceResetResponse{}
+	if there, err := askHome(ctx, s, r.Group, true, callReset, r, elsewhere); there {
+		return answered(elsewhere, err)
+	}
 	if err := mustBeEmpty(s, r.Group); err != nil {
 		return nil, err
 	}
@@ -172,6 +179,10 @@ func (a groupService) Delete(ctx context.Context, r *pb.GroupServiceDeleteReques
 	if err != nil {
 		return nil, err
 	}
+	elsewhere := &pb.GroupServiceDeleteResponse{}
+	if there, err := askHome(ctx, s, r.Group, false, callDelete, r, elsewhere); there {
+		return answered(elsewhere, err)
+	}
 	if err := mustBeEmpty(s, r.Group); err != nil {
 		return nil, err
 	}
@@ -187,6 +198,10 @@ func (a groupService) Commit(ctx context.Context, r *pb.GroupServiceCommitReques
 	s, err := a.store(r.Store)
 	if err != nil {
 		return nil, err
+	}
+	elsewhere := &pb.GroupServiceCommitResponse{}
+	if there, err := askHome(ctx, s, r.Group, true, callCommit, r, elsewhere); there {
+		return answered(elsewhere, err)
 	}
 	commit := group.CommitRequest{Group: r.Group, MemberID: r.MemberId, Generation: r.MemberEpoch}
 	if r.MemberId == "" {
@@ -226,6 +241,10 @@ func (a groupService) Heartbeat(ctx context.Context, r *pb.GroupServiceHeartbeat
 	s, err := a.store(r.Store)
 	if err != nil {
 		return nil, err
+	}
+	elsewhere := &pb.GroupServiceHeartbeatResponse{}
+	if there, err := askHome(ctx, s, r.Group, true, callHeartbeat, r, elsewhere); there {
+		return answered(elsewhere, err)
 	}
 	beat := group.ConsumerHeartbeatRequest{
 		Group: r.Group, MemberID: r.MemberId, MemberEpoch: r.MemberEpoch, InstanceID: r.InstanceId,
@@ -288,6 +307,9 @@ func owned(s *store.Store, a *pb.Assignment) ([]lattice.TopicPartition, error) {
 
 // peerOf returns the caller's address, for people.
 func peerOf(ctx context.Context) string {
+	if caller, ok := ctx.Value(forwarded{}).(string); ok {
+		return caller
+	}
 	if info, ok := connect.CallInfoForHandlerContext(ctx); ok {
 		if addr := info.Peer().Addr; addr != "" && addr != "@" {
 			return addr
@@ -304,6 +326,8 @@ func groupError(name string, err error) error {
 		return nil
 	case errors.Is(err, group.ErrGroupNotFound), errors.Is(err, share.ErrGroupNotFound):
 		return hinted(fmt.Errorf("group %q: %w", name, err), "see lattice group list")
+	case errors.Is(err, group.ErrMoving), errors.Is(err, store.ErrNotHome):
+		return lattice.E(lattice.Unavailable, fmt.Errorf("group %q: %w", name, err)) // it is retried, and finds the home
 	case errors.Is(err, group.ErrUnknownMember):
 		// Not "not found", which would be said of a topic or a group.
 		return lattice.E(lattice.Fenced, hinted(fmt.Errorf("group %q: %w", name, err), "join the group again"))

@@ -1,8 +1,10 @@
 package kafka
 
 import (
+	"errors"
 	"strings"
 
+	"github.com/lattice-log/lattice/engine/group"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -14,8 +16,9 @@ import (
 //	v4  several keys at once (KIP-699)
 //	v6  share groups (KIP-932)
 //
-// This node coordinates every group, every transaction and every partition of a share
-// group, which is asked for as group:topic id:partition.
+// This node answers for every group, whichever node coordinates it; and coordinates every
+// transaction and every partition of a share group, which is asked for as group:topic
+// id:partition.
 
 const (
 	coordinatorOfGroups       = 0
@@ -29,7 +32,13 @@ func (c *conn) findCoordinator(r *request, req *kmsg.FindCoordinatorRequest) kms
 	find := func(key string) kmsg.FindCoordinatorResponseCoordinator {
 		out := kmsg.NewFindCoordinatorResponseCoordinator()
 		out.Key = key
-		if err := checkCoordinator(r.version, req.CoordinatorType, key); err != nil {
+		err := checkCoordinator(r.version, req.CoordinatorType, key)
+		if err == nil && (r.version < 1 || req.CoordinatorType == coordinatorOfGroups) {
+			if _, err = s.store.Coordinator(key, false); errors.Is(err, group.ErrMoving) {
+				err = nil // who asks finds the new one by way of this node, too
+			}
+		}
+		if err != nil {
 			out.NodeID, out.Port = -1, -1
 			out.ErrorCode, out.ErrorMessage = s.fail(err)
 			return out

@@ -26,6 +26,11 @@ func (c *conn) addOffsetsToTxn(r *request) error {
 		r.answer(resp)
 		return nil
 	}
+	if err := c.srv.ownGroup(req.Group); err != nil {
+		resp.ErrorCode = c.srv.code(err)
+		r.answer(resp)
+		return nil
+	}
 	as := txn.Request{ID: req.TransactionalID, Producer: req.ProducerID, Epoch: req.ProducerEpoch}
 	c.srv.txns.Add(as, nil, []string{req.Group}, func(err error) {
 		resp.ErrorCode = c.srv.txnCode(err, r.version >= 2)

@@ -34,6 +34,7 @@ func (c *conn) txnOffsetCommit(r *request) error {
 	if r.version >= 3 {
 		commit.MemberID, commit.InstanceID, commit.Generation = req.MemberID, deref(req.InstanceID), req.Generation
 	}
+	elsewhere := s.ownGroup(req.Group)
 	var at []*int16 // where the error of each offset in commit goes
 	for i := range req.Topics {
 		t := &req.Topics[i]
@@ -48,6 +49,9 @@ func (c *conn) txnOffsetCommit(r *request) error {
 			switch {
 			case req.Group == "":
 				*code = s.code(kerr.InvalidGroupID)
+				continue
+			case elsewhere != nil:
+				*code = s.code(elsewhere)
 				continue
 			case !known:
 				*code = s.code(kerr.UnknownTopicOrPartition)

@@ -31,6 +31,7 @@ type api struct {
 	min, max  int16 // versions that are served
 	serve     handler
 	note      string // what differs from Kafka, for the coverage page
+	home      homing // whether another node may have to answer it
 
 	flexible int16 // first version with KIP-482's encoding
 	requests prometheus.Counter
@@ -51,17 +52,17 @@ func newAPITable() apiTable {
 		{key: 2, name: "ListOffsets", min: 1, max: 11, serve: cold((*conn).listOffsets)},
 		{key: 3, name: "Metadata", min: 0, max: 13, serve: cold((*conn).metadata),
 			note: "This node is the only broker, and leader of every partition: what another member leads is read from the replica here, and written by way of this node."},
-		{key: 8, name: "OffsetCommit", min: 2, max: 10, serve: (*conn).offsetCommit,
+		{key: 8, name: "OffsetCommit", home: homeUse, min: 2, max: 10, serve: (*conn).offsetCommit,
 			note: "The retention time of versions 2-4 is ignored; offsets.retention.minutes applies."},
-		{key: 9, name: "OffsetFetch", min: 1, max: 10, serve: cold((*conn).offsetFetch)},
+		{key: 9, name: "OffsetFetch", home: homeRead, min: 1, max: 10, serve: cold((*conn).offsetFetch)},
 		{key: 10, name: "FindCoordinator", min: 0, max: 6, serve: cold((*conn).findCoordinator),
-			note: "This node coordinates everything."},
-		{key: 11, name: "JoinGroup", min: 0, max: 9, serve: (*conn).joinGroup},
-		{key: 12, name: "Heartbeat", min: 0, max: 4, serve: cold((*conn).heartbeat)},
-		{key: 13, name: "LeaveGroup", min: 0, max: 5, serve: cold((*conn).leaveGroup)},
-		{key: 14, name: "SyncGroup", min: 0, max: 5, serve: (*conn).syncGroup},
-		{key: 15, name: "DescribeGroups", min: 0, max: 6, serve: cold((*conn).describeGroups)},
-		{key: 16, name: "ListGroups", min: 0, max: 5, serve: cold((*conn).listGroups)},
+			note: "This node, whichever coordinates the group: what is asked of it goes there (Groups on several nodes)."},
+		{key: 11, name: "JoinGroup", home: homeUse, min: 0, max: 9, serve: (*conn).joinGroup},
+		{key: 12, name: "Heartbeat", home: homeChange, min: 0, max: 4, serve: cold((*conn).heartbeat)},
+		{key: 13, name: "LeaveGroup", home: homeChange, min: 0, max: 5, serve: cold((*conn).leaveGroup)},
+		{key: 14, name: "SyncGroup", home: homeChange, min: 0, max: 5, serve: (*conn).syncGroup},
+		{key: 15, name: "DescribeGroups", home: homeReadMany, min: 0, max: 6, serve: cold((*conn).describeGroups)},
+		{key: 16, name: "ListGroups", home: homeList, min: 0, max: 5, serve: cold((*conn).listGroups)},
 		{key: 18, name: "ApiVersions", min: 0, max: 4, serve: cold((*conn).apiVersions),
 			note: "Any higher version is answered as version 0 with UNSUPPORTED_VERSION."},
 		{key: 19, name: "CreateTopics", min: 2, max: 7, serve: cold((*conn).createTopics),
@@ -88,7 +89,7 @@ func newAPITable() apiTable {
 		{key: 35, name: "DescribeLogDirs", min: 1, max: 4, serve: cold((*conn).describeLogDirs),
 			note: "One directory: the store's."},
 		{key: 37, name: "CreatePartitions", min: 0, max: 3, serve: cold((*conn).createPartitions)},
-		{key: 42, name: "DeleteGroups", min: 0, max: 2, serve: (*conn).deleteGroups},
+		{key: 42, name: "DeleteGroups", home: homeChangeMany, min: 0, max: 2, serve: (*conn).deleteGroups},
 		{key: 43, name: "ElectLeaders", min: 0, max: 2, serve: cold((*conn).electLeaders),
 			note: "Every partition has one replica: ELECTION_NOT_NEEDED."},
 		{key: 44, name: "IncrementalAlterConfigs", min: 0, max: 1, serve: cold((*conn).incrementalAlterConfigs),
@@ -97,7 +98,7 @@ func newAPITable() apiTable {
 			note: "This node is the only place for a replica; others are INVALID_REPLICA_ASSIGNMENT."},
 		{key: 46, name: "ListPartitionReassignments", min: 0, max: 0, serve: cold((*conn).listPartitionReassignments),
 			note: "None is ever under way."},
-		{key: 47, name: "OffsetDelete", min: 0, max: 0, serve: (*conn).offsetDelete},
+		{key: 47, name: "OffsetDelete", home: homeChange, min: 0, max: 0, serve: (*conn).offsetDelete},
 		{key: 50, name: "DescribeUserSCRAMCredentials", min: 0, max: 0, serve: cold((*conn).describeUserScramCredentials)},
 		{key: 51, name: "AlterUserSCRAMCredentials", min: 0, max: 0, serve: cold((*conn).alterUserScramCredentials),
 			note: "Kept for listeners with SASL, of which there are none yet: until then they decide nothing."},
@@ -107,8 +108,8 @@ func newAPITable() apiTable {
 		{key: 61, name: "DescribeProducers", min: 0, max: 0, serve: cold((*conn).describeProducers)},
 		{key: 65, name: "DescribeTransactions", min: 0, max: 0, serve: cold((*conn).describeTransactions)},
 		{key: 66, name: "ListTransactions", min: 0, max: 2, serve: cold((*conn).listTransactions)},
-		{key: 68, name: "ConsumerGroupHeartbeat", min: 0, max: 1, serve: cold((*conn).consumerGroupHeartbeat)},
-		{key: 69, name: "ConsumerGroupDescribe", min: 0, max: 1, serve: cold((*conn).consumerGroupDescribe)},
+		{key: 68, name: "ConsumerGroupHeartbeat", home: homeUse, min: 0, max: 1, serve: cold((*conn).consumerGroupHeartbeat)},
+		{key: 69, name: "ConsumerGroupDescribe", home: homeReadMany, min: 0, max: 1, serve: cold((*conn).consumerGroupDescribe)},
 		{key: 74, name: "ListConfigResources", min: 0, max: 1, serve: cold((*conn).listConfigResources),
 			note: "Topics, groups that are set to something, and this node. There are no subscriptions to clients' telemetry, which is all that version 0 lists."},
 		{key: 75, name: "DescribeTopicPartitions", min: 0, max: 0, serve: cold((*conn).describeTopicPartitions)},
@@ -201,7 +202,14 @@ func (c *conn) dispatch(frame *buffer) error {
 	c.enqueue(r)
 	// r may be gone once the handler answered: no use of it after this, but for an error.
 	a, version := r.api, r.version
-	if err := a.serve(c, r); err != nil {
+	err := errNotHere
+	if a.home != homeNone {
+		err = c.byHome(r)
+	}
+	if err == errNotHere {
+		err = a.serve(c, r)
+	}
+	if err != nil {
 		r.silence()
 		return fmt.Errorf("%s version %d: %w", a.name, version, err)
 	}

@@ -137,6 +137,9 @@ func named() []known {
 		{store.ErrNoAnswer, kerr.RequestTimedOut},
 		{store.ErrKept, kerr.PolicyViolation},
 		{store.ErrMayNotWrite, kerr.TopicAuthorizationFailed},
+		{store.ErrHomeAway, kerr.CoordinatorNotAvailable},
+		{store.ErrNotHome, kerr.NotCoordinator},
+		{group.ErrMoving, kerr.NotCoordinator},
 
 		{record.ErrCRC, kerr.CorruptMessage},
 		{record.ErrShort, kerr.CorruptMessage},

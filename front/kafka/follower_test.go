@@ -125,6 +125,7 @@ func TestReplicaReads(t *testing.T) {
 func TestCommittedElsewhere(t *testing.T) {
 	p := newPair(t, roster.Writer)
 	topic := p.topic("t", 1)
+	p.link.home = p.a.srv
 	ca, cb := p.a.dial(), p.b.dial()
 	for i := range 4 {
 		ca.produce(topic, 9, 0, batch(record.None, fmt.Sprint(i)))

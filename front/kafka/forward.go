@@ -78,6 +78,20 @@ func (s *Server) ownTransaction(id lattice.TopicID, index int32) error {
 	return err
 }
 
+// errNotOurGroup refuses a group to a transaction.
+var errNotOurGroup = refuse(kerr.PolicyViolation, "another node coordinates the group: transactions commit offsets of groups that are at home on the node of their coordinator; connect there, or move the group")
+
+// ownGroup says whether a transaction can commit offsets of a group: this node must
+// coordinate it, since what waits for the transaction's end waits here.
+func (s *Server) ownGroup(name string) error {
+	home, err := s.store.Coordinator(name, true)
+	if err == nil && home != s.store.Info().Node {
+		s.log.Warn("kafka: a transaction wants to commit offsets of a group whose home is elsewhere", "group", name, "home", home.Short())
+		err = errNotOurGroup
+	}
+	return err
+}
+
 // ownPartition finds a partition that this node leads.
 func (s *Server) ownPartition(topic string, index int32) (*partition.Partition, error) {
 	id, ok := s.store.TopicIDOf(topic)

@@ -41,6 +41,7 @@ const (
 type link struct {
 	asker  lattice.NodeID
 	leader *store.Store
+	home   *Server // of groups, nil: it is away
 
 	mu    sync.Mutex
 	next  func() fate // nil: done
@@ -97,7 +98,15 @@ func (*link) Lead(_ lattice.NodeID, _ lattice.TopicPartition, _ lattice.NodeID, 
 	done(store.ErrAway)
 }
 
-func (*link) Reaches(lattice.NodeID) bool { return false }
+func (l *link) Ask(_ lattice.NodeID, ask []byte, _ time.Duration, done func([]byte, error)) (cancel func()) {
+	if l.home == nil {
+		done(nil, store.ErrAway)
+		return func() {}
+	}
+	return l.home.AnswerHome(l.asker, slices.Clone(ask), func(b []byte, err error) { done(b, told(err)) })
+}
+
+func (l *link) Reaches(lattice.NodeID) bool { return l.home != nil }
 
 func (l *link) Truncate(leader lattice.NodeID, tp lattice.TopicPartition, before int64, _ time.Duration, answer func(int64, error)) {
 	l.mu.Lock()

@@ -57,7 +57,7 @@ func NewAsker[T any](l Limits) *Asker[T] {
 // id is set here. Errors: ErrBusy, ErrTooLarge.
 func (a *Asker[T]) Ask(m Ask, tag T) (id uint64, err error) {
 	switch {
-	case len(m.Batches) > MaxBatches:
+	case len(m.Batches) > MaxBatches, len(m.Body) > MaxBody:
 		return 0, ErrTooLarge
 	case len(a.out) >= a.limits.Asks, a.bytes >= a.limits.Bytes:
 		return 0, ErrBusy
@@ -114,9 +114,9 @@ func (a *Asker[T]) drop(x *asked[T]) {
 	a.bytes -= x.size
 }
 
-// GiveUp says that an ask's time is over. ok is false if it has an answer. why is
-// ErrUnreachable for one that was not sent, and never will be; else ErrLost, and it
-// keeps its place until the leader answers.
+// GiveUp says that an ask's time is over, or that nobody waits for it. ok is false if it
+// has an answer. why is ErrUnreachable for one that was not sent, and never will be; else
+// ErrLost, and it keeps its place until the leader answers; of a Call that one is told.
 func (a *Asker[T]) GiveUp(id uint64) (tag T, why error, ok bool) {
 	x := a.out[id]
 	if x == nil || x.gone {
@@ -124,6 +124,10 @@ func (a *Asker[T]) GiveUp(id uint64) (tag T, why error, ok bool) {
 	}
 	if x.frame == nil {
 		x.gone = true
+		if x.op == Call {
+			c := Ask{Op: Cancel, ID: id}
+			a.queue = append(a.queue, &asked[T]{id: id, op: Cancel, frame: c.AppendTo(nil)})
+		}
 		return x.tag, ErrLost, true
 	}
 	a.drop(x)
@@ -159,6 +163,7 @@ func (a *Asker[T]) End(each func(tag T, why error)) {
 // Leader keeps the books of the leader's end of one stream. One goroutine at a time
 // uses it.
 type Leader struct {
+	lane   Lane
 	limits Limits
 	last   uint64
 	under  map[uint64]int // asks under way, and their bytes
@@ -166,19 +171,31 @@ type Leader struct {
 }
 
 // NewLeader returns the books of a stream that begins.
-func NewLeader(l Limits) *Leader { return &Leader{limits: l, under: map[uint64]int{}} }
+func NewLeader(lane Lane, l Limits) *Leader {
+	return &Leader{lane: lane, limits: l, under: map[uint64]int{}}
+}
+
+// Has reports whether an ask is under way.
+func (l *Leader) Has(id uint64) bool { return l.under[id] > 0 }
+
+// Under returns how many asks are under way.
+func (l *Leader) Under() int { return len(l.under) }
 
 // Room reports whether another ask may be read.
 func (l *Leader) Room() bool { return len(l.under) < l.limits.Asks && l.bytes < l.limits.Bytes }
 
 // Asked takes an ask, without its length. It is to be done before any that comes later
-// is begun, as far as the order of their partition goes. Wraps ErrMessage: the stream
-// must end.
+// is begun, as far as the order of their partition goes. A Cancel is not counted, and may
+// name an ask that is done. Wraps ErrMessage: the stream must end.
 func (l *Leader) Asked(b []byte) (Ask, error) {
-	a, err := ParseAsk(b)
+	a, err := l.lane.ParseAsk(b)
 	switch {
 	case err != nil:
 		return Ask{}, err
+	case a.Op == Cancel && a.ID <= l.last:
+		return a, nil
+	case a.Op == Cancel:
+		return Ask{}, fmt.Errorf("a cancel of ask %d, which has not come: %w", a.ID, ErrMessage)
 	case a.ID <= l.last:
 		return Ask{}, fmt.Errorf("ask %d behind %d: %w", a.ID, l.last, ErrMessage)
 	}

@@ -3,6 +3,7 @@ package forward
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -30,7 +31,7 @@ type world struct {
 }
 
 func (w *world) begin() {
-	w.asker, w.leader = NewAsker[int](Limits{Bytes: 400, Asks: 5}), NewLeader(Limits{Bytes: 200, Asks: 3})
+	w.asker, w.leader = NewAsker[int](Limits{Bytes: 400, Asks: 5}), NewLeader(Records, Limits{Bytes: 200, Asks: 3})
 	w.there, w.back, w.under, w.number, w.done, w.ids = nil, nil, nil, map[uint64]int{}, map[uint64]int{}, map[int]uint64{}
 }
 
@@ -73,7 +74,7 @@ func (w *world) take() {
 	if !w.leader.Room() || len(w.there) < LengthSize {
 		return
 	}
-	n, err := AskLength([LengthSize]byte(w.there))
+	n, err := Records.AskLength([LengthSize]byte(w.there))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -109,11 +110,11 @@ func (w *world) hear() {
 	if len(w.back) < LengthSize {
 		return
 	}
-	n, err := AnswerLength([LengthSize]byte(w.back))
+	n, err := Records.AnswerLength([LengthSize]byte(w.back))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	a, err := ParseAnswer(w.back[LengthSize : LengthSize+n])
+	a, err := Records.ParseAnswer(w.back[LengthSize : LengthSize+n])
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -233,7 +234,7 @@ func TestLyingLeader(t *testing.T) {
 
 // TestHostileAsker: ids that do not rise, and bytes that are no ask, end the stream.
 func TestHostileAsker(t *testing.T) {
-	l := NewLeader(Limits{Bytes: 60, Asks: 10})
+	l := NewLeader(Records, Limits{Bytes: 60, Asks: 10})
 	ask := Ask{Op: Append, ID: 5, Partition: tp(1, 0), Batches: []byte("b")}
 	b := ask.AppendTo(nil)[LengthSize:]
 	if _, err := l.Asked(b); err != nil {
@@ -251,5 +252,102 @@ func TestHostileAsker(t *testing.T) {
 	}
 	if l.Done(5) == 0 || l.Done(5) != 0 || !l.Room() {
 		t.Error("what is answered takes no room")
+	}
+}
+
+// TestCalls: whatever is asked, cancelled and answered, in whatever order, the home is told
+// of each call that was given up after it was sent, and of no other; and every place is free
+// in the end.
+func TestCalls(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		asker, home := NewAsker[int](Limits{Bytes: 4000, Asks: 20}), NewLeader(Groups, Limits{Bytes: 5000, Asks: 21})
+		var there []byte
+		var ids []uint64
+		under, gone, cancelled := map[uint64]bool{}, map[uint64]bool{}, map[uint64]bool{}
+		back := 0
+		answer := func(id uint64) {
+			delete(under, id)
+			if home.Done(id) == 0 {
+				t.Fatalf("call %d had no place", id)
+			}
+			_, told, err := asker.Answered(Answer{ID: id, Base: -1, Time: -1, Body: []byte("x")})
+			if err != nil || told == gone[id] {
+				t.Fatalf("call %d, given up: %v, is told: %v, %v", id, gone[id], told, err)
+			}
+			if told {
+				back++
+			}
+		}
+		read := func() {
+			for len(there) > 0 {
+				n, err := Groups.AskLength([LengthSize]byte(there))
+				if err != nil {
+					t.Fatal(err)
+				}
+				a, err := home.Asked(there[LengthSize : LengthSize+n])
+				if err != nil {
+					t.Fatal(err)
+				}
+				there = there[LengthSize+n:]
+				if a.Op == Cancel {
+					if cancelled[a.ID] = true; !gone[a.ID] {
+						t.Fatalf("call %d is cancelled, and was not given up", a.ID)
+					}
+					continue
+				}
+				under[a.ID] = true
+			}
+		}
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			switch rapid.IntRange(0, 4).Draw(t, "step") {
+			case 0, 1:
+				if id, err := asker.Ask(Ask{Op: Call, Body: []byte("call")}, 0); err == nil {
+					ids = append(ids, id)
+				}
+			case 2:
+				there = asker.Take(there, rapid.IntRange(1, 300).Draw(t, "most"))
+				read()
+			case 3:
+				if len(ids) > 0 {
+					id := rapid.SampledFrom(ids).Draw(t, "given up")
+					if _, why, ok := asker.GiveUp(id); ok {
+						back++
+						gone[id] = errors.Is(why, ErrLost)
+					}
+				}
+			case 4:
+				for _, id := range slices.Sorted(maps.Keys(under)) {
+					if rapid.Bool().Draw(t, "answer") {
+						answer(id)
+					}
+				}
+			}
+		}
+		for asker.Out() > 0 {
+			there = asker.Take(there, 1000)
+			read()
+			for _, id := range slices.Sorted(maps.Keys(under)) {
+				answer(id)
+			}
+		}
+		there = asker.Take(there, 10_000)
+		read()
+		for id, lost := range gone {
+			if lost && !cancelled[id] {
+				t.Fatalf("the home does not hear that call %d was given up", id)
+			}
+		}
+		if back != len(ids) || home.Under() != 0 {
+			t.Fatalf("%d of %d calls came back, %d are under way", back, len(ids), home.Under())
+		}
+	})
+}
+
+// TestEarlyCancel: who cancels what was not asked breaks the rules.
+func TestEarlyCancel(t *testing.T) {
+	home := NewLeader(Groups, Limits{Bytes: 100, Asks: 1})
+	c := Ask{Op: Cancel, ID: 1}
+	if _, err := home.Asked(c.AppendTo(nil)[LengthSize:]); !errors.Is(err, ErrMessage) {
+		t.Errorf("%v", err)
 	}
 }

@@ -1,5 +1,6 @@
-// Package forward is how a node has the leader of a partition do what a client of its
-// own asked for: the bytes of /lattice/forward/1, and the books of both ends of a stream.
+// Package forward is how a node has the leader of a partition, or the home of a group, do
+// what a client of its own asked for: the bytes of /lattice/forward/1 and of
+// /lattice/groups/1, and the books of both ends of a stream.
 //
 // It is pure: the Asker and the Leader own no goroutine, stream or clock. mesh/p2p
 // carries the bytes, and node does what is asked.
@@ -30,6 +31,17 @@
 //	 4 status u8: 0 done, 1 refused | kind u8 (lattice.Kind; 0 if done) | code i16, as Kafka numbers errors | id u64
 //	16 base i64 | time i64 | start i64, as in Kafka's Produce answer; -1: none. Of a truncation start alone
 //	40 text u16, so many bytes of UTF-8: why | n u16, n x: record u32, text u16, so many bytes: why that record
+//
+// /lattice/groups/1 has streams of its own, which begin with "LG". There the leader is the
+// home of groups, and there are two kinds of asks, in which acks, topic and partition are 0:
+//
+//	kind 4, call: what is asked, at most 16 MiB, in the bytes of the front ends
+//	kind 5, cancel: wait is 0, nothing follows; nobody waits for the ask with this id
+//
+// An answer that is done has base and time -1 and, behind n = 0, what the front end
+// answered, at most 16 MiB and not empty. A call may wait as long as its asker likes (a
+// member that joins waits for others), so neither end counts silence while one is out. The
+// answer to one that was cancelled frees its place, and is passed over.
 //
 // The ids of a stream's asks rise. An answer names an ask that has none yet.
 // No answer is ever made up: who asked and hears nothing does not know whether it was

@@ -11,8 +11,35 @@ import (
 	lattice "github.com/lattice-log/lattice"
 )
 
-// Protocol is the id of the stream protocol.
-const Protocol = "/lattice/forward/1"
+// Lane is one of the two protocols. Both have the same messages, of different length and
+// purpose, and streams of their own: what waits in one holds up nothing in the other.
+type Lane uint8
+
+const (
+	// Records is what is asked of the leader of a partition.
+	Records Lane = iota
+	// Groups is what is asked of the home of a group.
+	Groups
+	// Lanes is how many there are.
+	Lanes = iota
+)
+
+// Protocol is the id of a lane's stream protocol.
+func (l Lane) Protocol() string {
+	if l == Groups {
+		return "/lattice/groups/1"
+	}
+	return "/lattice/forward/1"
+}
+
+func (l Lane) magic() []byte {
+	if l == Groups {
+		return []byte{'L', 'G', version, 0}
+	}
+	return []byte{'L', 'F', version, 0}
+}
+
+func (l Lane) has(o Op) bool { return (o >= Call) == (l == Groups) }
 
 const (
 	version = 1
@@ -23,6 +50,8 @@ const (
 	LengthSize = 4
 	// MaxBatches bounds the record batches of one ask.
 	MaxBatches = 32 << 20
+	// MaxBody bounds what is asked of a group's home, and what that answers.
+	MaxBody = 16 << 20
 
 	askSize    = 1 + 1 + 2 + 8 + 4 + 16 + 4
 	maxAsk     = askSize + MaxBatches
@@ -34,7 +63,7 @@ const (
 )
 
 // ErrMessage means bytes that are no message of this protocol. Kind Corrupt.
-var ErrMessage = lattice.E(lattice.Corrupt, errors.New("not a message of /lattice/forward/1"))
+var ErrMessage = lattice.E(lattice.Corrupt, errors.New("not a message of the protocol"))
 
 // ErrTooLarge means batches that no ask can carry. Kind TooLarge.
 var ErrTooLarge = lattice.E(lattice.TooLarge, fmt.Errorf("more than the %d MiB that can be forwarded to the partition's leader at a time; connect to that node", MaxBatches>>20))
@@ -49,6 +78,10 @@ const (
 	Truncate Op = 2
 	// Lead gives the partition to another leader, To.
 	Lead Op = 3
+	// Call has the home of a group do what Body says.
+	Call Op = 4
+	// Cancel says that nobody waits for the answer to the ask of this ID any more.
+	Cancel Op = 5
 )
 
 // Ask is one thing that a leader is to do.
@@ -61,6 +94,7 @@ type Ask struct {
 	Batches   []byte
 	Before    int64
 	To        lattice.NodeID
+	Body      []byte
 }
 
 // RecordError says what is wrong with one record of a batch.
@@ -80,26 +114,35 @@ type Answer struct {
 	Start   int64        // of the log; -1: not known
 	Text    string       // why it is refused
 	Records []RecordError
+	Body    []byte // of a Call that is done
 }
 
 // Opening encodes how a stream begins.
-func Opening(store lattice.StoreID) []byte {
-	return append([]byte{'L', 'F', version, 0}, store[:]...)
-}
+func (l Lane) Opening(store lattice.StoreID) []byte { return append(l.magic(), store[:]...) }
 
 // ParseOpening reads it. Wraps ErrMessage.
-func ParseOpening(b []byte) (lattice.StoreID, error) {
-	if len(b) != OpeningSize || !bytes.Equal(b[:4], []byte{'L', 'F', version, 0}) {
+func (l Lane) ParseOpening(b []byte) (lattice.StoreID, error) {
+	if len(b) != OpeningSize || !bytes.Equal(b[:4], l.magic()) {
 		return lattice.StoreID{}, fmt.Errorf("opening: %w", ErrMessage)
 	}
 	return lattice.StoreID(b[4:]), nil
 }
 
 // AskLength reads the length that comes before an ask. Wraps ErrMessage.
-func AskLength(b [LengthSize]byte) (int, error) { return length(b, askSize, maxAsk) }
+func (l Lane) AskLength(b [LengthSize]byte) (int, error) {
+	if l == Groups {
+		return length(b, askSize, askSize+MaxBody)
+	}
+	return length(b, askSize, maxAsk)
+}
 
 // AnswerLength reads the length that comes before an answer. Wraps ErrMessage.
-func AnswerLength(b [LengthSize]byte) (int, error) { return length(b, answerSize, maxAnswer) }
+func (l Lane) AnswerLength(b [LengthSize]byte) (int, error) {
+	if l == Groups {
+		return length(b, answerSize, maxAnswer+MaxBody)
+	}
+	return length(b, answerSize, maxAnswer)
+}
 
 func length(b [LengthSize]byte, least, most int) (int, error) {
 	n := binary.BigEndian.Uint32(b[:])
@@ -116,6 +159,8 @@ func (a *Ask) size() int {
 		return LengthSize + askSize + 8
 	case Lead:
 		return LengthSize + askSize + len(a.To)
+	case Call, Cancel:
+		return LengthSize + askSize + len(a.Body)
 	}
 	return LengthSize + askSize + len(a.Batches)
 }
@@ -133,12 +178,14 @@ func (a *Ask) AppendTo(b []byte) []byte {
 		return binary.BigEndian.AppendUint64(b, uint64(a.Before))
 	case Lead:
 		return append(b, a.To[:]...)
+	case Call, Cancel:
+		return append(b, a.Body...)
 	}
 	return append(b, a.Batches...)
 }
 
-// ParseAsk reads an ask, without its length. Batches alias b. Wraps ErrMessage.
-func ParseAsk(b []byte) (Ask, error) {
+// ParseAsk reads an ask, without its length. Batches and Body alias b. Wraps ErrMessage.
+func (l Lane) ParseAsk(b []byte) (Ask, error) {
 	bad := fmt.Errorf("ask: %w", ErrMessage)
 	if len(b) < askSize || b[2] != 0 || b[3] != 0 {
 		return Ask{}, bad
@@ -148,8 +195,13 @@ func ParseAsk(b []byte) (Ask, error) {
 	a.Partition.Partition = int32(binary.BigEndian.Uint32(b[32:]))
 	rest := b[askSize:]
 	switch {
-	case a.Partition.Partition < 0 || a.Acks < -1 || a.Acks > 1:
+	case a.Partition.Partition < 0 || a.Acks < -1 || a.Acks > 1 || !l.has(a.Op):
 		return Ask{}, bad
+	case a.Op >= Call && (a.Acks != 0 || a.Partition != lattice.TopicPartition{}):
+		return Ask{}, bad
+	case a.Op == Call && len(rest) > 0 && len(rest) <= MaxBody:
+		a.Body = rest
+	case a.Op == Cancel && len(rest) == 0 && a.Wait == 0:
 	case a.Op == Append && len(rest) > 0 && len(rest) <= MaxBatches:
 		a.Batches = rest
 	case a.Op == Truncate && a.Acks == 0 && len(rest) == 8:
@@ -189,6 +241,7 @@ func (a *Answer) AppendTo(b []byte) []byte {
 		n++
 	}
 	binary.BigEndian.PutUint16(b[counts:], uint16(n))
+	b = append(b, a.Body...)
 	binary.BigEndian.PutUint32(b[at:], uint32(len(b)-at-LengthSize))
 	return b
 }
@@ -214,10 +267,14 @@ func takeText(b []byte) (s string, rest []byte, ok bool) {
 	return string(b[:n]), b[n:], true
 }
 
-// ParseAnswer reads an answer, without its length. Wraps ErrMessage.
-func ParseAnswer(b []byte) (Answer, error) {
+// ParseAnswer reads an answer, without its length. Body aliases b. Wraps ErrMessage.
+func (l Lane) ParseAnswer(b []byte) (Answer, error) {
 	bad := fmt.Errorf("answer: %w", ErrMessage)
-	if len(b) < answerSize || len(b) > maxAnswer || b[0] > 1 {
+	most := maxAnswer
+	if l == Groups {
+		most += MaxBody
+	}
+	if len(b) < answerSize || len(b) > most || b[0] > 1 {
 		return Answer{}, bad
 	}
 	a := Answer{Refused: b[0] == 1, Kind: lattice.Kind(b[1]), Code: int16(binary.BigEndian.Uint16(b[2:])), ID: binary.BigEndian.Uint64(b[4:])}
@@ -244,8 +301,11 @@ func ParseAnswer(b []byte) (Answer, error) {
 		}
 		a.Records = append(a.Records, r)
 	}
+	if l == Groups && !a.Refused && len(b) > 0 && len(b) <= MaxBody {
+		a.Body, b = b, nil
+	}
 	switch {
-	case len(b) != 0:
+	case len(b) != 0, l == Groups && (a.Base != -1 || a.Time != -1 || n != 0 || !a.Refused && a.Body == nil):
 		return Answer{}, bad
 	case a.Refused && (a.Code == 0 || a.Base != -1 || a.Time != -1 || int(a.Kind) >= len(lattice.Kinds())):
 		return Answer{}, bad

@@ -25,13 +25,19 @@ func TestGolden(t *testing.T) {
 		got  []byte
 		want string
 	}{
-		{"opening", Opening(lattice.StoreID(bytes.Repeat([]byte{1}, 32))), "4c460100" + x("01", 32)},
+		{"opening", Records.Opening(lattice.StoreID(bytes.Repeat([]byte{1}, 32))), "4c460100" + x("01", 32)},
 		{"append", ask(Ask{Op: Append, Acks: -1, ID: 2, Wait: 3, Partition: tp(4, 5), Batches: []byte("batch")}),
 			"00000029" + "01" + "ff" + "0000" + "0000000000000002" + "00000003" + x("04", 16) + "00000005" + "6261746368"},
 		{"truncate", ask(Ask{Op: Truncate, ID: 2, Wait: 3, Partition: tp(4, 5), Before: -1}),
 			"0000002c" + "02" + "00" + "0000" + "0000000000000002" + "00000003" + x("04", 16) + "00000005" + x("ff", 8)},
 		{"lead", ask(Ask{Op: Lead, ID: 2, Wait: 3, Partition: tp(4, 5), To: lattice.NodeID(bytes.Repeat([]byte{6}, 32))}),
 			"00000044" + "03" + "00" + "0000" + "0000000000000002" + "00000003" + x("04", 16) + "00000005" + x("06", 32)},
+		{"opening of groups", Groups.Opening(lattice.StoreID(bytes.Repeat([]byte{1}, 32))), "4c470100" + x("01", 32)},
+		{"call", ask(Ask{Op: Call, ID: 2, Wait: 3, Body: []byte("body")}),
+			"00000028" + "04" + "00" + "0000" + "0000000000000002" + "00000003" + x("00", 20) + "626f6479"},
+		{"cancel", ask(Ask{Op: Cancel, ID: 2}), "00000024" + "05" + "00" + "0000" + "0000000000000002" + x("00", 24)},
+		{"called", answer(Answer{ID: 1, Base: -1, Time: -1, Body: []byte("body")}),
+			"0000002c" + "00" + "00" + "0000" + "0000000000000001" + x("ff", 16) + x("00", 8) + "0000" + "0000" + "626f6479"},
 		{"done", answer(Answer{ID: 1, Base: 2, Time: -1, Start: 3}),
 			"00000028" + "00" + "00" + "0000" + "0000000000000001" + "0000000000000002" + x("ff", 8) + "0000000000000003" + "0000" + "0000"},
 		{"refused", answer(Answer{ID: 1, Refused: true, Kind: lattice.Invalid, Code: 87, Base: -1, Time: -1, Start: 3, Text: "no", Records: []RecordError{{4, "key"}}}),
@@ -72,7 +78,7 @@ func TestRefusedBytes(t *testing.T) {
 	for name, change := range asks {
 		a := good
 		change(&a)
-		if _, err := ParseAsk(body(a.AppendTo(nil))); !errors.Is(err, ErrMessage) {
+		if _, err := Records.ParseAsk(body(a.AppendTo(nil))); !errors.Is(err, ErrMessage) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -86,18 +92,18 @@ func TestRefusedBytes(t *testing.T) {
 		"an offset below -1":        {Base: -2, Start: 1},
 		"done, with a record error": {Start: 1, Records: []RecordError{{1, ""}}},
 	} {
-		if _, err := ParseAnswer(body(a.AppendTo(nil))); !errors.Is(err, ErrMessage) {
+		if _, err := Records.ParseAnswer(body(a.AppendTo(nil))); !errors.Is(err, ErrMessage) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := ParseAnswer(append(body(refusal.AppendTo(nil)), 0)); !errors.Is(err, ErrMessage) {
+	if _, err := Records.ParseAnswer(append(body(refusal.AppendTo(nil)), 0)); !errors.Is(err, ErrMessage) {
 		t.Errorf("a byte too many: %v", err)
 	}
 	for _, n := range [][LengthSize]byte{{}, {0xff, 0xff, 0xff, 0xff}, {0, 0, 0, 1}} {
-		if _, err := AskLength(n); !errors.Is(err, ErrMessage) {
+		if _, err := Records.AskLength(n); !errors.Is(err, ErrMessage) {
 			t.Errorf("length %x: %v", n, err)
 		}
-		if _, err := AnswerLength(n); !errors.Is(err, ErrMessage) {
+		if _, err := Records.AnswerLength(n); !errors.Is(err, ErrMessage) {
 			t.Errorf("length %x: %v", n, err)
 		}
 	}
@@ -110,10 +116,10 @@ func TestLongReasons(t *testing.T) {
 		a.Records = append(a.Records, RecordError{i, strings.Repeat("ö", 5000)})
 	}
 	b := a.AppendTo(nil)
-	if n, err := AnswerLength([LengthSize]byte(b)); err != nil || n != len(b)-LengthSize {
+	if n, err := Records.AnswerLength([LengthSize]byte(b)); err != nil || n != len(b)-LengthSize {
 		t.Fatalf("length %d of %d: %v", n, len(b)-LengthSize, err)
 	}
-	got, err := ParseAnswer(b[LengthSize:])
+	got, err := Records.ParseAnswer(b[LengthSize:])
 	if err != nil || len(got.Text) > maxText || !utf8.ValidString(got.Text) || len(got.Records) == 0 {
 		t.Fatalf("%d bytes of text, %d records: %v", len(got.Text), len(got.Records), err)
 	}
@@ -121,7 +127,7 @@ func TestLongReasons(t *testing.T) {
 
 // FuzzWire checks, for any bytes: no panic, and what parses encodes to the same bytes.
 func FuzzWire(f *testing.F) {
-	f.Add(Opening(lattice.StoreID{1}))
+	f.Add(Records.Opening(lattice.StoreID{1}))
 	ask := Ask{Op: Append, Acks: 1, ID: 2, Wait: 3, Partition: tp(4, 5), Batches: []byte("batch")}
 	f.Add(ask.AppendTo(nil)[LengthSize:])
 	ask = Ask{Op: Truncate, ID: 2, Partition: tp(4, 5), Before: 9}
@@ -130,22 +136,53 @@ func FuzzWire(f *testing.F) {
 	f.Add(done.AppendTo(nil)[LengthSize:])
 	refused := Answer{ID: 1, Refused: true, Code: 87, Base: -1, Time: -1, Start: 0, Text: "no", Records: []RecordError{{1, "x"}, {2, ""}}}
 	f.Add(refused.AppendTo(nil)[LengthSize:])
+	call := Ask{Op: Call, ID: 2, Wait: 3, Body: []byte("body")}
+	f.Add(call.AppendTo(nil)[LengthSize:])
+	called := Answer{ID: 1, Base: -1, Time: -1, Body: []byte("body")}
+	f.Add(called.AppendTo(nil)[LengthSize:])
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if id, err := ParseOpening(b); err == nil && !bytes.Equal(Opening(id), b) {
-			t.Errorf("opening %x", b)
-		}
-		if a, err := ParseAsk(b); err == nil && !bytes.Equal(a.AppendTo(nil)[LengthSize:], b) {
-			t.Errorf("ask %x", b)
-		}
-		a, err := ParseAnswer(b)
-		if err != nil {
-			return
-		}
-		if again, err := ParseAnswer(a.AppendTo(nil)[LengthSize:]); err != nil || !reflect.DeepEqual(again, a) {
-			t.Errorf("answer %x: %+v, %v", b, again, err)
-		}
-		if got := a.AppendTo(nil)[LengthSize:]; !bytes.Equal(got, b) {
-			t.Errorf("answer %x encodes to %x", b, got)
+		for lane := range Lane(Lanes) {
+			if id, err := lane.ParseOpening(b); err == nil && !bytes.Equal(lane.Opening(id), b) {
+				t.Errorf("opening %x", b)
+			}
+			if a, err := lane.ParseAsk(b); err == nil && !bytes.Equal(a.AppendTo(nil)[LengthSize:], b) {
+				t.Errorf("ask %x", b)
+			}
+			a, err := lane.ParseAnswer(b)
+			if err != nil {
+				continue
+			}
+			if again, err := lane.ParseAnswer(a.AppendTo(nil)[LengthSize:]); err != nil || !reflect.DeepEqual(again, a) {
+				t.Errorf("answer %x: %+v, %v", b, again, err)
+			}
+			if got := a.AppendTo(nil)[LengthSize:]; !bytes.Equal(got, b) {
+				t.Errorf("answer %x encodes to %x", b, got)
+			}
 		}
 	})
 }
+
+// TestLanes: what belongs to one protocol is none of the other's.
+func TestLanes(t *testing.T) {
+	body := func(a Ask) []byte { return a.AppendTo(nil)[LengthSize:] }
+	answer := func(a Answer) []byte { return a.AppendTo(nil)[LengthSize:] }
+	call, cancel, truncate := body(Ask{Op: Call, ID: 1, Body: []byte("x")}), body(Ask{Op: Cancel, ID: 1}), body(Ask{Op: Truncate, ID: 1})
+	for name, err := range map[string]error{
+		"a call of a leader":        second(Records.ParseAsk(call)),
+		"a cancel to a leader":      second(Records.ParseAsk(cancel)),
+		"a truncation by a home":    second(Groups.ParseAsk(truncate)),
+		"a call with a partition":   second(Groups.ParseAsk(body(Ask{Op: Call, ID: 1, Partition: tp(1, 0), Body: []byte("x")}))),
+		"an empty call":             second(Groups.ParseAsk(body(Ask{Op: Call, ID: 1}))),
+		"a cancel with a body":      second(Groups.ParseAsk(body(Ask{Op: Cancel, ID: 1, Body: []byte("x")}))),
+		"an answer without a body":  second(Groups.ParseAnswer(answer(Answer{ID: 1, Base: -1, Time: -1}))),
+		"an answer with an offset":  second(Groups.ParseAnswer(answer(Answer{ID: 1, Base: 1, Time: -1, Body: []byte("x")}))),
+		"a leader's with a body":    second(Records.ParseAnswer(answer(Answer{ID: 1, Body: []byte("x")}))),
+		"an opening of the other's": second(Groups.ParseOpening(Records.Opening(lattice.StoreID{1}))),
+	} {
+		if !errors.Is(err, ErrMessage) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }

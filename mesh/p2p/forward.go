@@ -10,23 +10,25 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/protocol"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/mesh/forward"
 	"github.com/lattice-log/lattice/mesh/reconcile"
 )
 
-// The asking end of /lattice/forward/1, as mesh/forward draws it.
+// The asking end of /lattice/forward/1 and /lattice/groups/1, as mesh/forward draws them.
 //
-// A pipe is one stream to one leader about one store. It is made by the first ask, and
+// A pipe is one stream of one of them to one leader about one store. It is made by the first ask, and
 // ends with its stream: when the peer goes, when the leader breaks the rules, or when
 // nothing was asked for a while. What comes then makes another. Its goroutines are one
 // that opens the stream and writes, and one that reads.
 
-// pipeKey names the leader of partitions of a store.
+// pipeKey names the leader of partitions, or the home of groups, of a store.
 type pipeKey struct {
 	store lattice.StoreID
 	node  lattice.NodeID
+	lane  forward.Lane
 }
 
 // pipes are the streams on which this node asks.
@@ -35,26 +37,31 @@ type pipes struct {
 	byKey map[pipeKey]*askPipe
 }
 
-// Forward has the leader of a partition do what it is asked, and calls done once, with
-// no lock held, possibly before Forward returns: with the leader's answer, or with an
-// error that wraps forward.ErrUnreachable, ErrBusy, ErrLost or ErrTooLarge. It waits
-// for nobody: Batches are copied before it returns, and done is called after wait at
-// the latest. What is asked of one leader comes there in the order of the calls, as
-// long as the stream lasts. The caller sees to it that leader leads.
-func (m *Mesh) Forward(store lattice.StoreID, leader lattice.NodeID, a forward.Ask, wait time.Duration, done func(forward.Answer, error)) {
+// Forward has the leader of a partition, or the home of a group, do what it is asked, and
+// calls done once, with no lock held, possibly before Forward returns: with the leader's
+// answer, or with an error that wraps forward.ErrUnreachable, ErrBusy, ErrLost or
+// ErrTooLarge. It waits for nobody: Batches and Body are copied before it returns, and done
+// is called after wait at the latest. What is asked of one leader comes there in the order
+// of the calls, as long as the stream lasts. The caller sees to it that leader leads. The
+// function returned ends the wait early, as if its time were over.
+func (m *Mesh) Forward(store lattice.StoreID, leader lattice.NodeID, a forward.Ask, wait time.Duration, done func(forward.Answer, error)) (cancel func()) {
 	c := m.store(store)
 	if c == nil || leader == m.node || c.store.Member(leader) != nil {
 		done(forward.Answer{}, fmt.Errorf("ask %s: it is no member that is known here: %w", leader.Short(), forward.ErrUnreachable))
-		return
+		return func() {}
 	}
 	a.Wait = uint32(min(wait.Milliseconds(), 1<<31))
+	lane := forward.Records
+	if a.Op == forward.Call {
+		lane = forward.Groups
+	}
 	for {
-		p, begin := m.pipe(c, leader)
-		if p.ask(a, wait, done) {
+		p, begin := m.pipe(c, leader, lane)
+		if id, ok := p.ask(a, wait, done); ok {
 			if begin && !m.spawn(p.run) {
 				p.end(ErrClosed)
 			}
-			return
+			return func() { p.late(id) }
 		}
 		p.forget() // it ended just now
 	}
@@ -67,10 +74,10 @@ func (m *Mesh) Reaches(n lattice.NodeID) bool {
 }
 
 // pipe returns the pipe to a leader. begin: it is new, and the caller has it run.
-func (m *Mesh) pipe(c *carrier, leader lattice.NodeID) (p *askPipe, begin bool) {
+func (m *Mesh) pipe(c *carrier, leader lattice.NodeID, lane forward.Lane) (p *askPipe, begin bool) {
 	m.asking.mu.Lock()
 	defer m.asking.mu.Unlock()
-	k := pipeKey{c.id, leader}
+	k := pipeKey{c.id, leader, lane}
 	if p = m.asking.byKey[k]; p != nil {
 		return p, false
 	}
@@ -118,13 +125,13 @@ func (p *askPipe) forget() {
 	}
 }
 
-// ask takes an ask, or reports that the pipe has ended.
-func (p *askPipe) ask(a forward.Ask, wait time.Duration, done func(forward.Answer, error)) bool {
+// ask takes an ask, or reports that the pipe has ended. id is 0 if it was refused.
+func (p *askPipe) ask(a forward.Ask, wait time.Duration, done func(forward.Answer, error)) (id uint64, ok bool) {
 	w := &pending{done: done}
 	p.mu.Lock()
 	if p.ended {
 		p.mu.Unlock()
-		return false
+		return 0, false
 	}
 	id, err := p.books.Ask(a, w)
 	if err == nil {
@@ -134,17 +141,24 @@ func (p *askPipe) ask(a forward.Ask, wait time.Duration, done func(forward.Answe
 	p.mu.Unlock()
 	if err != nil {
 		done(forward.Answer{}, fmt.Errorf("ask %s: %w", p.key.node.Short(), err))
-		return true
+		return 0, true
 	}
 	poke(p.wake)
-	return true
+	return id, true
 }
 
-// patience has the reader wait for IdleTime from now on. p.mu is held.
+// patience has the reader wait for IdleTime from now on, or, for the home of a group of
+// which something is asked, as long as there is a connection: members wait for each other.
+// p.mu is held.
 func (p *askPipe) patience() {
-	if p.stream != nil {
-		_ = p.stream.SetReadDeadline(time.Now().Add(p.mesh.c.Limits.IdleTime)) // fails on a closed stream: so does reading
+	if p.stream == nil {
+		return
 	}
+	until := time.Now().Add(p.mesh.c.Limits.IdleTime)
+	if p.key.lane == forward.Groups && p.books.Out() > 0 {
+		until = time.Time{}
+	}
+	_ = p.stream.SetReadDeadline(until) // fails on a closed stream: so does reading
 }
 
 // late gives an ask up.
@@ -153,6 +167,8 @@ func (p *askPipe) late(id uint64) {
 	w, why, ok := p.books.GiveUp(id)
 	p.mu.Unlock()
 	if ok {
+		w.timer.Stop()
+		poke(p.wake) // the home of a group is told
 		w.done(forward.Answer{}, fmt.Errorf("ask %s: %w in time", p.key.node.Short(), why))
 	}
 }
@@ -174,7 +190,7 @@ func (p *askPipe) send(ctx context.Context) error {
 		m.look()
 		return errors.New("it is not connected")
 	}
-	s, err := m.stream(ctx, id, forward.Protocol)
+	s, err := m.stream(ctx, id, protocol.ID(p.key.lane.Protocol()))
 	if err != nil {
 		return plain(err)
 	}
@@ -186,7 +202,7 @@ func (p *askPipe) send(ctx context.Context) error {
 	p.stream = s
 	p.patience()
 	p.mu.Unlock()
-	if err := write(s, forward.Opening(p.key.store), &m.c.Limits); err != nil {
+	if err := write(s, p.key.lane.Opening(p.key.store), &m.c.Limits); err != nil {
 		return err
 	}
 	if !m.spawn(func(context.Context) { p.end(p.hear(s)) }) {
@@ -235,15 +251,15 @@ func (p *askPipe) hear(s network.Stream) error {
 		if _, err := io.ReadFull(in, head[:]); err != nil {
 			return err
 		}
-		n, err := forward.AnswerLength(head)
+		n, err := p.key.lane.AnswerLength(head)
 		if err != nil {
 			return err
 		}
-		b := make([]byte, n)
-		if _, err := io.ReadFull(in, b); err != nil {
+		b, err := readGrowing(in, n)
+		if err != nil {
 			return err
 		}
-		a, err := forward.ParseAnswer(b)
+		a, err := p.key.lane.ParseAnswer(b)
 		if err != nil {
 			return err
 		}
@@ -259,6 +275,20 @@ func (p *askPipe) hear(s network.Stream) error {
 			w.done(a, nil)
 		}
 	}
+}
+
+// readGrowing reads n bytes into memory that grows as they come.
+func readGrowing(in io.Reader, n int) ([]byte, error) {
+	var b []byte
+	for len(b) < n {
+		more := make([]byte, min(n, max(firstPiece, 2*len(b))))
+		at := copy(more, b)
+		if _, err := io.ReadFull(in, more[at:]); err != nil {
+			return nil, err
+		}
+		b = more
+	}
+	return b, nil
 }
 
 // end ends the pipe, once: whoever waits is told.

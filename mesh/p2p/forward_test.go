@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/protocol"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/mesh/forward"
@@ -219,7 +220,7 @@ func TestHostileForward(t *testing.T) {
 	check(t, err)
 	open := func(n *testNode) network.Stream {
 		t.Helper()
-		s, err := n.host.NewStream(context.Background(), id, forward.Protocol)
+		s, err := n.host.NewStream(context.Background(), id, protocol.ID(forward.Records.Protocol()))
 		check(t, err)
 		t.Cleanup(func() { _ = s.Reset() })
 		check(t, s.SetDeadline(time.Now().Add(30*time.Second)))
@@ -233,10 +234,10 @@ func TestHostileForward(t *testing.T) {
 	}
 	ask := forward.Ask{Op: forward.Append, ID: 1, Batches: []byte("good")}
 	good := ask.AppendTo(nil)
-	opening := forward.Opening(at.id)
+	opening := forward.Records.Opening(at.id)
 	for what, b := range map[string][]byte{
 		"no opening":       bytes.Repeat([]byte{1}, 36),
-		"another store":    forward.Opening(lattice.StoreID{9}),
+		"another store":    forward.Records.Opening(lattice.StoreID{9}),
 		"an empty message": append(bytes.Clone(opening), 0, 0, 0, 0),
 		"a huge message":   append(bytes.Clone(opening), 0xff, 0xff, 0xff, 0xff),
 		"another kind":     append(append(bytes.Clone(opening), good[:4]...), bytes.Repeat([]byte{7}, len(good)-4)...),
@@ -260,25 +261,25 @@ func TestHostileForward(t *testing.T) {
 	_, err = s.Write(append(bytes.Clone(opening), claim.AppendTo(nil)[:100]...))
 	check(t, err)
 	eventually(t, "a piece of memory", func() bool {
-		ann.leading.mu.Lock()
-		defer ann.leading.mu.Unlock()
-		return ann.leading.held > 0 && ann.leading.held <= firstPiece
+		ann.leading[forward.Records].mu.Lock()
+		defer ann.leading[forward.Records].mu.Unlock()
+		return ann.leading[forward.Records].held > 0 && ann.leading[forward.Records].held <= firstPiece
 	})
 	// A newer stream of the same asker ends it, and gives it back.
 	if got := <-bob.forward(at.memStore, "ann", time.Minute, "next"); got.err != nil {
 		t.Error(got.err)
 	}
 	eventually(t, "no memory", func() bool {
-		ann.leading.mu.Lock()
-		defer ann.leading.mu.Unlock()
-		return ann.leading.held == 0
+		ann.leading[forward.Records].mu.Lock()
+		defer ann.leading[forward.Records].mu.Unlock()
+		return ann.leading[forward.Records].held == 0
 	})
 	addresses, err := parseAddresses(ann.Addresses())
 	check(t, err)
 	leave := carl.gate.allow(id)
 	defer leave()
 	check(t, carl.dial(context.Background(), id, addresses))
-	if s, err := carl.host.NewStream(context.Background(), id, forward.Protocol); err == nil {
+	if s, err := carl.host.NewStream(context.Background(), id, protocol.ID(forward.Records.Protocol())); err == nil {
 		_, _ = s.Write(append(bytes.Clone(opening), good...))
 		ends("a stranger", s)
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,7 +16,7 @@ import (
 	"github.com/lattice-log/lattice/mesh/forward"
 )
 
-// The leader's end of /lattice/forward/1.
+// The leader's end of /lattice/forward/1, and the home's of /lattice/groups/1.
 //
 // A stream has a goroutine that reads and begins what is asked, in order, and one that
 // writes answers. Nothing is read while too much is under way, so that the asker's
@@ -29,6 +31,17 @@ type Leader interface {
 	// sent it, and whether from may write. Lead must not block; what it is asked by one
 	// goroutine takes effect in that order. Batches are the store's until done.
 	Lead(from lattice.NodeID, a forward.Ask, done func(forward.Answer))
+}
+
+// Home is a Store whose node coordinates groups: it does what other members' clients ask of
+// them. Stores that do not implement it take no such asks.
+type Home interface {
+	// Call does what body asks, and calls done once, possibly before it returns, when it is
+	// done or refused; done does not block. from is a member, which may be hostile. wait is
+	// for how long it waits at most. cancel says that nobody waits any more: done is called
+	// soon, if it was not. Call must not block; what it is asked by one goroutine is begun
+	// in that order. body is the store's until done.
+	Call(from lattice.NodeID, body []byte, wait time.Duration, done func(forward.Answer)) (cancel func())
 }
 
 // leading is the streams on which this node is asked, and what they hold.
@@ -110,12 +123,18 @@ func (l *leading) give(n int) {
 const (
 	leadAsks  = 1 << 10 // under way
 	leadBytes = 8 << 20 // and their bytes, beyond which none is read
+	// Members wait for each other, so a home takes all that an asker may have out.
+	homeAsks  = asksUnder + 1
+	homeBytes = 48 << 20
+	// unsentBytes of answers, beyond which no ask is read until the asker takes them.
+	unsentBytes = 8 << 20
 )
 
 // leadStream is a stream on which this node is asked.
 type leadStream struct {
 	mesh   *Mesh
-	store  Leader
+	lane   forward.Lane
+	begin  func(a forward.Ask, done func(forward.Answer)) (cancel func())
 	peer   lattice.NodeID
 	stream network.Stream
 	over   chan struct{} // closed when nothing is to be done any more
@@ -124,17 +143,37 @@ type leadStream struct {
 
 	mu    sync.Mutex
 	books *forward.Leader
-	out   []byte // answers to be sent
+	out   []byte            // answers to be sent
+	calls map[uint64]func() // what ends those that are under way
+}
+
+// beginner returns what does the asks of a lane; nil: the store does none.
+func beginner(store Store, lane forward.Lane, node lattice.NodeID) func(forward.Ask, func(forward.Answer)) func() {
+	if lane == forward.Groups {
+		if h, ok := store.(Home); ok {
+			return func(a forward.Ask, done func(forward.Answer)) func() {
+				return h.Call(node, a.Body, time.Duration(a.Wait)*time.Millisecond, done)
+			}
+		}
+		return nil
+	}
+	if l, ok := store.(Leader); ok {
+		return func(a forward.Ask, done func(forward.Answer)) func() {
+			l.Lead(node, a, done)
+			return nil
+		}
+	}
+	return nil
 }
 
 // askedForward serves a stream of asks.
-func (m *Mesh) askedForward(ctx context.Context, node lattice.NodeID, s network.Stream) {
+func (m *Mesh) askedForward(ctx context.Context, lane forward.Lane, node lattice.NodeID, s network.Stream) {
 	_ = s.SetReadDeadline(time.Now().Add(m.c.Limits.HelloTime)) // fails on a closed stream: so does reading
 	var b [forward.OpeningSize]byte
 	if _, err := io.ReadFull(s, b[:]); err != nil {
 		return
 	}
-	id, err := forward.ParseOpening(b[:])
+	id, err := lane.ParseOpening(b[:])
 	if err != nil {
 		return
 	}
@@ -142,20 +181,25 @@ func (m *Mesh) askedForward(ctx context.Context, node lattice.NodeID, s network.
 	if c == nil || !c.admits(node) {
 		return
 	}
-	store, ok := c.store.(Leader)
-	if !ok {
+	begin := beginner(c.store, lane, node)
+	if begin == nil {
 		return
+	}
+	limits := forward.Limits{Bytes: leadBytes, Asks: leadAsks}
+	if lane == forward.Groups {
+		limits = forward.Limits{Bytes: homeBytes, Asks: homeAsks}
 	}
 	var once sync.Once
 	l := &leadStream{
-		mesh: m, store: store, peer: node, stream: s, over: make(chan struct{}), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1),
-		books: forward.NewLeader(forward.Limits{Bytes: leadBytes, Asks: leadAsks}),
+		mesh: m, lane: lane, begin: begin, peer: node, stream: s, over: make(chan struct{}), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		books: forward.NewLeader(lane, limits), calls: map[uint64]func(){},
 	}
+	defer l.cancelAll()
 	stop := func() { once.Do(func() { close(l.over); _ = s.Reset() }) }
 	defer stop()
 	unhook := context.AfterFunc(ctx, stop)
 	defer unhook()
-	leave := m.leading.enter(pipeKey{id, node}, stop)
+	leave := m.leading[lane].enter(pipeKey{id, node, lane}, stop)
 	defer leave()
 	if !m.spawn(func(context.Context) { l.answer(c.over); stop() }) {
 		return
@@ -175,18 +219,18 @@ func (l *leadStream) read(c *carrier) error {
 		if !l.room() {
 			return nil
 		}
-		// The asker closes an idle stream first.
-		_ = l.stream.SetReadDeadline(time.Now().Add(m.c.Limits.IdleTime + m.c.Limits.HelloTime))
+		l.patience()
 		if _, err := io.ReadFull(in, head[:]); err != nil {
 			return err
 		}
-		n, err := forward.AskLength(head)
+		n, err := l.lane.AskLength(head)
 		if err != nil {
 			return err
 		}
+		give := m.leading[l.lane].give
 		b, held, err := l.body(in, n)
 		if err != nil {
-			m.leading.give(held)
+			give(held)
 			return err
 		}
 		l.mu.Lock()
@@ -194,13 +238,60 @@ func (l *leadStream) read(c *carrier) error {
 		l.mu.Unlock()
 		switch {
 		case err != nil:
-			m.leading.give(held)
+			give(held)
 			return err
+		case a.Op == forward.Cancel:
+			give(held)
+			l.cancel(a.ID)
+			continue
 		case !c.admits(l.peer):
-			m.leading.give(held)
+			give(held)
 			return lattice.E(lattice.Denied, fmt.Errorf("%s is no member any more", l.peer.Short()))
 		}
-		l.store.Lead(l.peer, a, func(x forward.Answer) { l.done(a.ID, held, x) })
+		if end := l.begin(a, func(x forward.Answer) { l.done(a.ID, held, x) }); end != nil {
+			l.keep(a.ID, end)
+		}
+	}
+}
+
+// patience has the reader wait. The asker closes an idle stream first; one on which
+// members wait for each other may be silent.
+func (l *leadStream) patience() {
+	until := time.Now().Add(l.mesh.c.Limits.IdleTime + l.mesh.c.Limits.HelloTime)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lane == forward.Groups && l.books.Under() > 0 {
+		until = time.Time{}
+	}
+	_ = l.stream.SetReadDeadline(until) // fails on a closed stream: so does reading
+}
+
+// keep keeps what ends an ask, unless it has ended.
+func (l *leadStream) keep(id uint64, end func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.books.Has(id) {
+		l.calls[id] = end
+	}
+}
+
+// cancel ends an ask for whose answer nobody waits.
+func (l *leadStream) cancel(id uint64) {
+	l.mu.Lock()
+	end := l.calls[id]
+	l.mu.Unlock()
+	if end != nil {
+		end()
+	}
+}
+
+// cancelAll ends what is under way when the stream is over.
+func (l *leadStream) cancelAll() {
+	l.mu.Lock()
+	all := slices.Collect(maps.Values(l.calls))
+	l.mu.Unlock()
+	for _, end := range all {
+		end()
 	}
 }
 
@@ -208,7 +299,7 @@ func (l *leadStream) read(c *carrier) error {
 func (l *leadStream) room() bool {
 	for {
 		l.mu.Lock()
-		ok := l.books.Room()
+		ok := l.books.Room() && len(l.out) < unsentBytes
 		l.mu.Unlock()
 		if ok {
 			return true
@@ -228,7 +319,7 @@ func (l *leadStream) body(in io.Reader, n int) (b []byte, held int, err error) {
 	_ = l.stream.SetReadDeadline(time.Now().Add(m.c.Limits.allowance(n)))
 	for len(b) < n {
 		grown := min(n, max(firstPiece, 2*len(b)))
-		if !m.leading.take(grown-held, m.c.Limits.Leading, m.c.Limits.HelloTime, l.over) {
+		if !m.leading[l.lane].take(grown-held, m.c.Limits.Leading, m.c.Limits.HelloTime, l.over) {
 			return nil, held, lattice.E(lattice.Unavailable, fmt.Errorf("an ask of %d bytes: others take all the memory for such", n))
 		}
 		held = grown
@@ -250,6 +341,7 @@ func (l *leadStream) done(id uint64, held int, a forward.Answer) {
 	a.ID = id
 	l.mu.Lock()
 	first := l.books.Done(id) > 0
+	delete(l.calls, id)
 	if first {
 		l.out = a.AppendTo(l.out)
 	}
@@ -257,7 +349,10 @@ func (l *leadStream) done(id uint64, held int, a forward.Answer) {
 	if !first {
 		return
 	}
-	l.mesh.leading.give(held)
+	l.mesh.leading[l.lane].give(held)
+	if l.lane == forward.Groups {
+		l.patience()
+	}
 	poke(l.wake)
 	poke(l.moved)
 }
@@ -276,6 +371,7 @@ func (l *leadStream) answer(gone <-chan struct{}) {
 		b := l.out
 		l.out = nil
 		l.mu.Unlock()
+		poke(l.moved)
 		if len(b) > 0 && write(l.stream, b, &l.mesh.c.Limits) != nil {
 			return
 		}

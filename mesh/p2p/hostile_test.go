@@ -122,7 +122,9 @@ func TestStrangersLearnNothing(t *testing.T) {
 			protocolFarewell:  encodeFarewellRequest(store),
 			protocolJoin:      claim(store),
 			ballot.Protocol:   (&ballot.Question{What: ballot.Where, Ask: promise.Promise{Store: store}}).AppendTo(nil),
-			forward.Protocol:  forward.Opening(store),
+
+			protocol.ID(forward.Records.Protocol()): forward.Records.Opening(store),
+			protocol.ID(forward.Groups.Protocol()):  forward.Groups.Opening(store),
 		} {
 			if got := eve.hears(proto, b); len(got) > 0 {
 				said += fmt.Sprintf("%s %q\n", proto, got)

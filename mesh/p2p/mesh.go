@@ -33,13 +33,13 @@ type Mesh struct {
 	large     chan struct{} // Limits.Large
 	pace      *pace
 	joins     *joins
-	sending   chan struct{} // Limits.Snapshots
-	farewells chan struct{} // who is shown its removal now
-	ballots   chan struct{} // questions about terms that are worked on
-	asking    pipes         // where this node has others do what its clients want
-	leading   leading       // and where it does that for others
-	wake      chan struct{} // one place: the finder has something to look at
-	begun     chan struct{} // closed by Run or Close
+	sending   chan struct{}          // Limits.Snapshots
+	farewells chan struct{}          // who is shown its removal now
+	ballots   chan struct{}          // questions about terms that are worked on
+	asking    pipes                  // where this node has others do what its clients want
+	leading   [forward.Lanes]leading // and where it does that for others
+	wake      chan struct{}          // one place: the finder has something to look at
+	begun     chan struct{}          // closed by Run or Close
 
 	mu       sync.Mutex
 	state    phase
@@ -266,7 +266,11 @@ func (m *Mesh) handle() {
 	m.host.SetStreamHandler(protocolBatches, m.handler(true, m.metForBatches))
 	m.host.SetStreamHandler(protocolSnapshot, m.handler(true, m.askedSnapshot))
 	m.host.SetStreamHandler(protocolHearsay, m.handler(true, m.askedWhere))
-	m.host.SetStreamHandler(forward.Protocol, m.handler(true, m.askedForward))
+	for lane := range forward.Lane(forward.Lanes) {
+		m.host.SetStreamHandler(protocol.ID(lane.Protocol()), m.handler(true, func(ctx context.Context, node lattice.NodeID, s network.Stream) {
+			m.askedForward(ctx, lane, node, s)
+		}))
+	}
 	m.host.SetStreamHandler(ballot.Protocol, m.handler(true, m.askedBallot))
 	m.host.SetStreamHandler(protocolPing, m.handler(true, m.pinged))
 	m.host.SetStreamHandler(protocolFarewell, m.handler(false, m.askedFarewell))

@@ -25,7 +25,8 @@ const (
 type Group struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// As Kafka spells it: "Stable", "Empty", "PreparingRebalance", ...
+	// As Kafka spells it: "Stable", "Empty", "PreparingRebalance", ...; "Unknown" if the
+	// node that coordinates the group cannot be asked.
 	State string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
 	// "classic" or "consumer" (KIP-848).
 	Type string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
@@ -35,7 +36,9 @@ type Group struct {
 	Assignor string `protobuf:"bytes,5,opt,name=assignor,proto3" json:"assignor,omitempty"`
 	Members  int32  `protobuf:"varint,6,opt,name=members,proto3" json:"members,omitempty"`
 	// Generation or group epoch.
-	Epoch         int32 `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch int32 `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Id of the node that coordinates the group; empty: none does yet.
+	Home          string `protobuf:"bytes,8,opt,name=home,proto3" json:"home,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -117,6 +120,13 @@ func (x *Group) GetEpoch() int32 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *Group) GetHome() string {
+	if x != nil {
+		return x.Home
+	}
+	return ""
 }
 
 type GroupMember struct {
@@ -1123,6 +1133,130 @@ func (*GroupServiceCommitResponse) Descriptor() ([]byte, []int) {
 	return file_lattice_v1_group_proto_rawDescGZIP(), []int{16}
 }
 
+type GroupServiceMoveRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Store string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	Group string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// The node that is to coordinate the group: its id, or how it begins.
+	To string `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	// Take the group from a home that cannot be reached. What that node's own clients do
+	// meanwhile is joined when it is back: members on both sides get the same records.
+	Force         bool `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupServiceMoveRequest) Reset() {
+	*x = GroupServiceMoveRequest{}
+	mi := &file_lattice_v1_group_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupServiceMoveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupServiceMoveRequest) ProtoMessage() {}
+
+func (x *GroupServiceMoveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_group_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupServiceMoveRequest.ProtoReflect.Descriptor instead.
+func (*GroupServiceMoveRequest) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_group_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GroupServiceMoveRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *GroupServiceMoveRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *GroupServiceMoveRequest) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *GroupServiceMoveRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type GroupServiceMoveResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ids of nodes. Empty: none coordinated it.
+	OldHome       string `protobuf:"bytes,1,opt,name=old_home,json=oldHome,proto3" json:"old_home,omitempty"`
+	Home          string `protobuf:"bytes,2,opt,name=home,proto3" json:"home,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupServiceMoveResponse) Reset() {
+	*x = GroupServiceMoveResponse{}
+	mi := &file_lattice_v1_group_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupServiceMoveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupServiceMoveResponse) ProtoMessage() {}
+
+func (x *GroupServiceMoveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lattice_v1_group_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupServiceMoveResponse.ProtoReflect.Descriptor instead.
+func (*GroupServiceMoveResponse) Descriptor() ([]byte, []int) {
+	return file_lattice_v1_group_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GroupServiceMoveResponse) GetOldHome() string {
+	if x != nil {
+		return x.OldHome
+	}
+	return ""
+}
+
+func (x *GroupServiceMoveResponse) GetHome() string {
+	if x != nil {
+		return x.Home
+	}
+	return ""
+}
+
 type GroupServiceResetResponse_Moved struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Partition int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
@@ -1135,7 +1269,7 @@ type GroupServiceResetResponse_Moved struct {
 
 func (x *GroupServiceResetResponse_Moved) Reset() {
 	*x = GroupServiceResetResponse_Moved{}
-	mi := &file_lattice_v1_group_proto_msgTypes[17]
+	mi := &file_lattice_v1_group_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1147,7 +1281,7 @@ func (x *GroupServiceResetResponse_Moved) String() string {
 func (*GroupServiceResetResponse_Moved) ProtoMessage() {}
 
 func (x *GroupServiceResetResponse_Moved) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_group_proto_msgTypes[17]
+	mi := &file_lattice_v1_group_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1330,7 @@ type GroupServiceCommitRequest_Offset struct {
 
 func (x *GroupServiceCommitRequest_Offset) Reset() {
 	*x = GroupServiceCommitRequest_Offset{}
-	mi := &file_lattice_v1_group_proto_msgTypes[18]
+	mi := &file_lattice_v1_group_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1342,7 @@ func (x *GroupServiceCommitRequest_Offset) String() string {
 func (*GroupServiceCommitRequest_Offset) ProtoMessage() {}
 
 func (x *GroupServiceCommitRequest_Offset) ProtoReflect() protoreflect.Message {
-	mi := &file_lattice_v1_group_proto_msgTypes[18]
+	mi := &file_lattice_v1_group_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1391,7 @@ var File_lattice_v1_group_proto protoreflect.FileDescriptor
 const file_lattice_v1_group_proto_rawDesc = "" +
 	"\n" +
 	"\x16lattice/v1/group.proto\x12\n" +
-	"lattice.v1\x1a\x16lattice/v1/topic.proto\"\xb6\x01\n" +
+	"lattice.v1\x1a\x16lattice/v1/topic.proto\"\xca\x01\n" +
 	"\x05Group\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x12\n" +
@@ -1265,7 +1399,8 @@ const file_lattice_v1_group_proto_rawDesc = "" +
 	"\rprotocol_type\x18\x04 \x01(\tR\fprotocolType\x12\x1a\n" +
 	"\bassignor\x18\x05 \x01(\tR\bassignor\x12\x18\n" +
 	"\amembers\x18\x06 \x01(\x05R\amembers\x12\x14\n" +
-	"\x05epoch\x18\a \x01(\x05R\x05epoch\"\xac\x01\n" +
+	"\x05epoch\x18\a \x01(\x05R\x05epoch\x12\x12\n" +
+	"\x04home\x18\b \x01(\tR\x04home\"\xac\x01\n" +
 	"\vGroupMember\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vinstance_id\x18\x02 \x01(\tR\n" +
@@ -1352,14 +1487,23 @@ const file_lattice_v1_group_proto_rawDesc = "" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x1a\n" +
 	"\bmetadata\x18\x04 \x01(\tR\bmetadata\"\x1c\n" +
-	"\x1aGroupServiceCommitResponse2\xb4\x04\n" +
+	"\x1aGroupServiceCommitResponse\"k\n" +
+	"\x17GroupServiceMoveRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\x12\x14\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\"I\n" +
+	"\x18GroupServiceMoveResponse\x12\x19\n" +
+	"\bold_home\x18\x01 \x01(\tR\aoldHome\x12\x12\n" +
+	"\x04home\x18\x02 \x01(\tR\x04home2\x87\x05\n" +
 	"\fGroupService\x12V\n" +
 	"\x04List\x12#.lattice.v1.GroupServiceListRequest\x1a$.lattice.v1.GroupServiceListResponse\"\x03\x90\x02\x01\x12b\n" +
 	"\bDescribe\x12'.lattice.v1.GroupServiceDescribeRequest\x1a(.lattice.v1.GroupServiceDescribeResponse\"\x03\x90\x02\x01\x12T\n" +
 	"\x05Reset\x12$.lattice.v1.GroupServiceResetRequest\x1a%.lattice.v1.GroupServiceResetResponse\x12W\n" +
 	"\x06Delete\x12%.lattice.v1.GroupServiceDeleteRequest\x1a&.lattice.v1.GroupServiceDeleteResponse\x12`\n" +
 	"\tHeartbeat\x12(.lattice.v1.GroupServiceHeartbeatRequest\x1a).lattice.v1.GroupServiceHeartbeatResponse\x12W\n" +
-	"\x06Commit\x12%.lattice.v1.GroupServiceCommitRequest\x1a&.lattice.v1.GroupServiceCommitResponseB;Z9github.com/lattice-log/lattice/proto/lattice/v1;latticev1b\x06proto3"
+	"\x06Commit\x12%.lattice.v1.GroupServiceCommitRequest\x1a&.lattice.v1.GroupServiceCommitResponse\x12Q\n" +
+	"\x04Move\x12#.lattice.v1.GroupServiceMoveRequest\x1a$.lattice.v1.GroupServiceMoveResponseB;Z9github.com/lattice-log/lattice/proto/lattice/v1;latticev1b\x06proto3"
 
 var (
 	file_lattice_v1_group_proto_rawDescOnce sync.Once
@@ -1373,7 +1517,7 @@ func file_lattice_v1_group_proto_rawDescGZIP() []byte {
 	return file_lattice_v1_group_proto_rawDescData
 }
 
-var file_lattice_v1_group_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_lattice_v1_group_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_lattice_v1_group_proto_goTypes = []any{
 	(*Group)(nil),                            // 0: lattice.v1.Group
 	(*GroupMember)(nil),                      // 1: lattice.v1.GroupMember
@@ -1392,9 +1536,11 @@ var file_lattice_v1_group_proto_goTypes = []any{
 	(*GroupServiceHeartbeatResponse)(nil),    // 14: lattice.v1.GroupServiceHeartbeatResponse
 	(*GroupServiceCommitRequest)(nil),        // 15: lattice.v1.GroupServiceCommitRequest
 	(*GroupServiceCommitResponse)(nil),       // 16: lattice.v1.GroupServiceCommitResponse
-	(*GroupServiceResetResponse_Moved)(nil),  // 17: lattice.v1.GroupServiceResetResponse.Moved
-	(*GroupServiceCommitRequest_Offset)(nil), // 18: lattice.v1.GroupServiceCommitRequest.Offset
-	(*Position)(nil),                         // 19: lattice.v1.Position
+	(*GroupServiceMoveRequest)(nil),          // 17: lattice.v1.GroupServiceMoveRequest
+	(*GroupServiceMoveResponse)(nil),         // 18: lattice.v1.GroupServiceMoveResponse
+	(*GroupServiceResetResponse_Moved)(nil),  // 19: lattice.v1.GroupServiceResetResponse.Moved
+	(*GroupServiceCommitRequest_Offset)(nil), // 20: lattice.v1.GroupServiceCommitRequest.Offset
+	(*Position)(nil),                         // 21: lattice.v1.Position
 }
 var file_lattice_v1_group_proto_depIdxs = []int32{
 	2,  // 0: lattice.v1.GroupMember.assignment:type_name -> lattice.v1.TopicPartitions
@@ -1402,26 +1548,28 @@ var file_lattice_v1_group_proto_depIdxs = []int32{
 	0,  // 2: lattice.v1.GroupServiceDescribeResponse.group:type_name -> lattice.v1.Group
 	1,  // 3: lattice.v1.GroupServiceDescribeResponse.members:type_name -> lattice.v1.GroupMember
 	3,  // 4: lattice.v1.GroupServiceDescribeResponse.offsets:type_name -> lattice.v1.GroupOffset
-	19, // 5: lattice.v1.GroupServiceResetRequest.to:type_name -> lattice.v1.Position
-	17, // 6: lattice.v1.GroupServiceResetResponse.moved:type_name -> lattice.v1.GroupServiceResetResponse.Moved
+	21, // 5: lattice.v1.GroupServiceResetRequest.to:type_name -> lattice.v1.Position
+	19, // 6: lattice.v1.GroupServiceResetResponse.moved:type_name -> lattice.v1.GroupServiceResetResponse.Moved
 	13, // 7: lattice.v1.GroupServiceHeartbeatRequest.owned:type_name -> lattice.v1.Assignment
 	2,  // 8: lattice.v1.Assignment.topics:type_name -> lattice.v1.TopicPartitions
 	13, // 9: lattice.v1.GroupServiceHeartbeatResponse.assigned:type_name -> lattice.v1.Assignment
-	18, // 10: lattice.v1.GroupServiceCommitRequest.offsets:type_name -> lattice.v1.GroupServiceCommitRequest.Offset
+	20, // 10: lattice.v1.GroupServiceCommitRequest.offsets:type_name -> lattice.v1.GroupServiceCommitRequest.Offset
 	4,  // 11: lattice.v1.GroupService.List:input_type -> lattice.v1.GroupServiceListRequest
 	6,  // 12: lattice.v1.GroupService.Describe:input_type -> lattice.v1.GroupServiceDescribeRequest
 	8,  // 13: lattice.v1.GroupService.Reset:input_type -> lattice.v1.GroupServiceResetRequest
 	10, // 14: lattice.v1.GroupService.Delete:input_type -> lattice.v1.GroupServiceDeleteRequest
 	12, // 15: lattice.v1.GroupService.Heartbeat:input_type -> lattice.v1.GroupServiceHeartbeatRequest
 	15, // 16: lattice.v1.GroupService.Commit:input_type -> lattice.v1.GroupServiceCommitRequest
-	5,  // 17: lattice.v1.GroupService.List:output_type -> lattice.v1.GroupServiceListResponse
-	7,  // 18: lattice.v1.GroupService.Describe:output_type -> lattice.v1.GroupServiceDescribeResponse
-	9,  // 19: lattice.v1.GroupService.Reset:output_type -> lattice.v1.GroupServiceResetResponse
-	11, // 20: lattice.v1.GroupService.Delete:output_type -> lattice.v1.GroupServiceDeleteResponse
-	14, // 21: lattice.v1.GroupService.Heartbeat:output_type -> lattice.v1.GroupServiceHeartbeatResponse
-	16, // 22: lattice.v1.GroupService.Commit:output_type -> lattice.v1.GroupServiceCommitResponse
-	17, // [17:23] is the sub-list for method output_type
-	11, // [11:17] is the sub-list for method input_type
+	17, // 17: lattice.v1.GroupService.Move:input_type -> lattice.v1.GroupServiceMoveRequest
+	5,  // 18: lattice.v1.GroupService.List:output_type -> lattice.v1.GroupServiceListResponse
+	7,  // 19: lattice.v1.GroupService.Describe:output_type -> lattice.v1.GroupServiceDescribeResponse
+	9,  // 20: lattice.v1.GroupService.Reset:output_type -> lattice.v1.GroupServiceResetResponse
+	11, // 21: lattice.v1.GroupService.Delete:output_type -> lattice.v1.GroupServiceDeleteResponse
+	14, // 22: lattice.v1.GroupService.Heartbeat:output_type -> lattice.v1.GroupServiceHeartbeatResponse
+	16, // 23: lattice.v1.GroupService.Commit:output_type -> lattice.v1.GroupServiceCommitResponse
+	18, // 24: lattice.v1.GroupService.Move:output_type -> lattice.v1.GroupServiceMoveResponse
+	18, // [18:25] is the sub-list for method output_type
+	11, // [11:18] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
 	11, // [11:11] is the sub-list for extension extendee
 	0,  // [0:11] is the sub-list for field type_name
@@ -1439,7 +1587,7 @@ func file_lattice_v1_group_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lattice_v1_group_proto_rawDesc), len(file_lattice_v1_group_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -45,6 +45,8 @@ const (
 	GroupServiceHeartbeatProcedure = "/lattice.v1.GroupService/Heartbeat"
 	// GroupServiceCommitProcedure is the fully-qualified name of the GroupService's Commit RPC.
 	GroupServiceCommitProcedure = "/lattice.v1.GroupService/Commit"
+	// GroupServiceMoveProcedure is the fully-qualified name of the GroupService's Move RPC.
+	GroupServiceMoveProcedure = "/lattice.v1.GroupService/Move"
 )
 
 // GroupServiceClient is a client for the lattice.v1.GroupService service.
@@ -64,6 +66,9 @@ type GroupServiceClient interface {
 	// Commit stores offsets: for a member, or, without a member id, for a group
 	// that has no members (then the caller assigns partitions itself).
 	Commit(context.Context, *v1.GroupServiceCommitRequest) (*v1.GroupServiceCommitResponse, error)
+	// Move has another node coordinate a group. Its members join again, and go on where
+	// the group has committed.
+	Move(context.Context, *v1.GroupServiceMoveRequest) (*v1.GroupServiceMoveResponse, error)
 }
 
 // NewGroupServiceClient constructs a client for the lattice.v1.GroupService service. By default, it
@@ -115,6 +120,12 @@ func NewGroupServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(groupServiceMethods.ByName("Commit")),
 			connect.WithClientOptions(opts...),
 		),
+		move: connect.NewClient[v1.GroupServiceMoveRequest, v1.GroupServiceMoveResponse](
+			httpClient,
+			baseURL+GroupServiceMoveProcedure,
+			connect.WithSchema(groupServiceMethods.ByName("Move")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -126,6 +137,7 @@ type groupServiceClient struct {
 	delete    *connect.Client[v1.GroupServiceDeleteRequest, v1.GroupServiceDeleteResponse]
 	heartbeat *connect.Client[v1.GroupServiceHeartbeatRequest, v1.GroupServiceHeartbeatResponse]
 	commit    *connect.Client[v1.GroupServiceCommitRequest, v1.GroupServiceCommitResponse]
+	move      *connect.Client[v1.GroupServiceMoveRequest, v1.GroupServiceMoveResponse]
 }
 
 // List calls lattice.v1.GroupService.List.
@@ -182,6 +194,15 @@ func (c *groupServiceClient) Commit(ctx context.Context, req *v1.GroupServiceCom
 	return nil, err
 }
 
+// Move calls lattice.v1.GroupService.Move.
+func (c *groupServiceClient) Move(ctx context.Context, req *v1.GroupServiceMoveRequest) (*v1.GroupServiceMoveResponse, error) {
+	response, err := c.move.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // GroupServiceHandler is an implementation of the lattice.v1.GroupService service.
 type GroupServiceHandler interface {
 	// List returns every group, sorted by name.
@@ -199,6 +220,9 @@ type GroupServiceHandler interface {
 	// Commit stores offsets: for a member, or, without a member id, for a group
 	// that has no members (then the caller assigns partitions itself).
 	Commit(context.Context, *v1.GroupServiceCommitRequest) (*v1.GroupServiceCommitResponse, error)
+	// Move has another node coordinate a group. Its members join again, and go on where
+	// the group has committed.
+	Move(context.Context, *v1.GroupServiceMoveRequest) (*v1.GroupServiceMoveResponse, error)
 }
 
 // NewGroupServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -246,6 +270,12 @@ func NewGroupServiceHandler(svc GroupServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(groupServiceMethods.ByName("Commit")),
 		connect.WithHandlerOptions(opts...),
 	)
+	groupServiceMoveHandler := connect.NewUnaryHandlerSimple(
+		GroupServiceMoveProcedure,
+		svc.Move,
+		connect.WithSchema(groupServiceMethods.ByName("Move")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/lattice.v1.GroupService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case GroupServiceListProcedure:
@@ -260,6 +290,8 @@ func NewGroupServiceHandler(svc GroupServiceHandler, opts ...connect.HandlerOpti
 			groupServiceHeartbeatHandler.ServeHTTP(w, r)
 		case GroupServiceCommitProcedure:
 			groupServiceCommitHandler.ServeHTTP(w, r)
+		case GroupServiceMoveProcedure:
+			groupServiceMoveHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -291,4 +323,8 @@ func (UnimplementedGroupServiceHandler) Heartbeat(context.Context, *v1.GroupServ
 
 func (UnimplementedGroupServiceHandler) Commit(context.Context, *v1.GroupServiceCommitRequest) (*v1.GroupServiceCommitResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.GroupService.Commit is not implemented"))
+}
+
+func (UnimplementedGroupServiceHandler) Move(context.Context, *v1.GroupServiceMoveRequest) (*v1.GroupServiceMoveResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("lattice.v1.GroupService.Move is not implemented"))
 }
