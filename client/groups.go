@@ -9,7 +9,8 @@ import (
 // Group is a consumer group without its details.
 type Group struct {
 	Name string `json:"name"`
-	// State is spelled as Kafka does: "Stable", "Empty", "PreparingRebalance", ...
+	// State is spelled as Kafka does: "Stable", "Empty", "PreparingRebalance", ...;
+	// "Unknown" if the node that coordinates the group cannot be asked.
 	State string `json:"state"`
 	// Type is "classic" or "consumer" (KIP-848).
 	Type         string `json:"type"`
@@ -17,6 +18,7 @@ type Group struct {
 	Assignor     string `json:"assignor"`
 	Members      int32  `json:"members"`
 	Epoch        int32  `json:"epoch"` // generation, or group epoch
+	Home         string `json:"home"`  // id of the node that coordinates it; empty: none does yet
 }
 
 // GroupDetails is a group with its members and its lag.
@@ -124,6 +126,25 @@ func (c *Client) DeleteGroup(ctx context.Context, name string) error {
 	return err
 }
 
+// GroupHome is which node coordinates a group, after a move and before.
+type GroupHome struct {
+	OldHome string // empty: none did
+	Home    string
+}
+
+// MoveGroup has another node, given by its id or how that begins, coordinate a group. Its
+// members join again, and go on where the group has committed. force takes the group from
+// a home that cannot be reached: until that is back, members on both sides get the same
+// records. Kinds NotFound, Unavailable (a node cannot be reached), Conflict (a transaction
+// holds offsets of the group), Unsupported (share groups do not move).
+func (c *Client) MoveGroup(ctx context.Context, name, to string, force bool) (GroupHome, error) {
+	res, err := c.groups.Move(ctx, &pb.GroupServiceMoveRequest{Store: c.store, Group: name, To: to, Force: force})
+	if err != nil {
+		return GroupHome{}, err
+	}
+	return GroupHome{OldHome: res.OldHome, Home: res.Home}, nil
+}
+
 // CommitGroup stores offsets (of the next record to read) for a group without
 // members. Kind Conflict when the group has members.
 func (c *Client) CommitGroup(ctx context.Context, name string, offsets map[TopicPartition]int64) error {
@@ -138,6 +159,6 @@ func (c *Client) CommitGroup(ctx context.Context, name string, offsets map[Topic
 func groupOf(g *pb.Group) Group {
 	return Group{
 		Name: g.GetName(), State: g.GetState(), Type: g.GetType(), ProtocolType: g.GetProtocolType(),
-		Assignor: g.GetAssignor(), Members: g.GetMembers(), Epoch: g.GetEpoch(),
+		Assignor: g.GetAssignor(), Members: g.GetMembers(), Epoch: g.GetEpoch(), Home: g.GetHome(),
 	}
 }

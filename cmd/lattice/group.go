@@ -15,7 +15,7 @@ import (
 
 func newGroup(a *app) *cobra.Command {
 	return family("group", "Look after consumer groups and share groups",
-		newGroupList(a), newGroupDescribe(a), newGroupReset(a), newGroupDelete(a))
+		newGroupList(a), newGroupDescribe(a), newGroupReset(a), newGroupMove(a), newGroupDelete(a))
 }
 
 func newGroupList(a *app) *cobra.Command {
@@ -41,9 +41,9 @@ func newGroupList(a *app) *cobra.Command {
 					a.warnf("There are no groups yet; a consumer that names one makes it.")
 					return nil
 				}
-				t := cli.NewTable("GROUP", "STATE", "TYPE", ">MEMBERS", ">EPOCH", "ASSIGNOR")
+				t := cli.NewTable("GROUP", "STATE", "TYPE", ">MEMBERS", ">EPOCH", "ASSIGNOR", "HOME")
 				for _, g := range groups {
-					t.Row(g.Name, g.State, g.Type, g.Members, g.Epoch, g.Assignor)
+					t.Row(g.Name, g.State, g.Type, g.Members, g.Epoch, g.Assignor, cli.Short(g.Home))
 				}
 				_, err := t.WriteTo(a.stdout)
 				return err
@@ -63,6 +63,7 @@ type groupDoc struct {
 	ProtocolType string               `json:"protocol_type"`
 	Assignor     string               `json:"assignor"`
 	Epoch        int32                `json:"epoch"`
+	Home         string               `json:"home"`
 	Lag          int64                `json:"lag"`
 	Members      []client.GroupMember `json:"members"`
 	Offsets      []client.GroupOffset `json:"offsets"`
@@ -84,7 +85,7 @@ func newGroupDescribe(a *app) *cobra.Command {
 				return noGroup(err)
 			}
 			g := d.Group
-			doc := groupDoc{g.Name, g.State, g.Type, g.ProtocolType, g.Assignor, g.Epoch, d.Lag, d.Roster, d.Offsets}
+			doc := groupDoc{g.Name, g.State, g.Type, g.ProtocolType, g.Assignor, g.Epoch, g.Home, d.Lag, d.Roster, d.Offsets}
 			if doc.Members == nil {
 				doc.Members = []client.GroupMember{}
 			}
@@ -104,6 +105,9 @@ func (a *app) showGroup(d groupDoc) error {
 	fmt.Fprintf(a.stdout, "group     %s\nstate     %s\ntype      %s, epoch %d", d.Name, d.State, d.Type, d.Epoch)
 	if d.Assignor != "" {
 		fmt.Fprintf(a.stdout, ", assignor %s", d.Assignor)
+	}
+	if d.Home != "" {
+		fmt.Fprintf(a.stdout, "\nhome      %s", cli.Short(d.Home))
 	}
 	fmt.Fprintf(a.stdout, "\nlag       %s\n", cli.Count(d.Lag))
 	if len(d.Members) > 0 {

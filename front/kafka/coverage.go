@@ -36,7 +36,7 @@ it is neither served nor advertised: a request for another API or version closes
 
 - The finalized features ` + "`group.version=1` and `share.version=1`" + ` turn on consumer groups of KIP-848 and share groups of KIP-932 in clients. There is no ` + "`transaction.version`" + `:
   transactions work as before KIP-890's second part.
-- One node: it is controller, and coordinator of every group and transaction. The cluster id is the store's id, topic ids
+- To its clients a node is controller, and coordinator of every group and transaction. The cluster id is the store's id, topic ids
   are topic incarnations, leader epochs are terms.
 - A partition can be given to another leader. Until that has all records, produce is answered NOT_LEADER_OR_FOLLOWER or LEADER_NOT_AVAILABLE at every node, which clients
   retry, and an idempotent producer's batch that the old leader took is known to the new one. The new leader's records have a higher leader epoch.
@@ -74,6 +74,23 @@ it is neither served nor advertised: a request for another API or version closes
 - Answers on one connection come in the order of its requests. Long polls and joins hold up the answers behind them, not the work.
 - An error of the disk, and damage of stored records, is KAFKA_STORAGE_ERROR. Damaged bytes are never the end of a whole answer:
   when they are met after the answer has begun, the connection closes, and the next fetch says so with an error.
+
+## Groups on several nodes
+
+- A group has a home: the node where it was first used, which ` + "`lattice group list`" + ` shows. It coordinates all members, wherever they connect: other nodes
+  send it what their clients ask (JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat, OffsetCommit, OffsetFetch, OffsetDelete, DescribeGroups,
+  ConsumerGroupDescribe, ListGroups, DeleteGroups), and its answer is the client's. FindCoordinator names the node that is asked. A commit is answered when it is durable at the home.
+- The home out of reach, or without an answer: COORDINATOR_NOT_AVAILABLE, from FindCoordinator, too, which clients retry; ListGroups has its groups in
+  state Unknown. With ` + "`groups.availability: local`" + ` a node coordinates such a group for its own clients meanwhile: at least once, since members there and here get the same
+  records. When the home is back its members join there.
+- Nodes that begin to use a group while they do not reach each other come to one home when they meet, the earlier one. Members of the other are told UNKNOWN_MEMBER_ID, and join again.
+- ` + "`lattice group move`" + ` gives a group another home. Members that wait are told NOT_COORDINATOR, others UNKNOWN_MEMBER_ID by the new home; they join there, and go on where the group has committed:
+  the new home has every commit that the old one acknowledged. With ` + "`--force`" + ` a group is taken from a home that is out of reach; that one goes on with its own clients until it is back.
+- Committed offsets are the same on all nodes. Of what nodes took apart the greater reset number stands (a commit that goes back raises it), of
+  concurrent ones the lower target, then the greater offset: who was away neither rewinds nor skips. An offset above the end of a term that is over is answered as that end.
+- A transaction commits offsets of groups that are at home on the node of its coordinator, where the producer is connected. Of others
+  AddOffsetsToTxn and TxnOffsetCommit say POLICY_VIOLATION: connect there, or move the group. While a transaction holds offsets of a group, that does not move.
+- Share groups have no home. Each node has its own, of any name, over the partitions that it leads, and their APIs are not sent on.
 
 ## Share groups
 
