@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/protocol"
 
 	lattice "github.com/lattice-log/lattice"
 	"github.com/lattice-log/lattice/core/cosign"
@@ -139,7 +140,7 @@ func (x *asking) ask(a forward.Ask) forward.Answer {
 	if _, err := io.ReadFull(x.s, head[:]); err != nil {
 		x.t.Fatal(err)
 	}
-	n, err := forward.AnswerLength(head)
+	n, err := forward.Records.AnswerLength(head)
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -147,7 +148,7 @@ func (x *asking) ask(a forward.Ask) forward.Answer {
 	if _, err := io.ReadFull(x.s, b); err != nil {
 		x.t.Fatal(err)
 	}
-	got, err := forward.ParseAnswer(b)
+	got, err := forward.Records.ParseAnswer(b)
 	if err != nil || got.ID != a.ID {
 		x.t.Fatalf("%+v: %v", got, err)
 	}
@@ -156,8 +157,8 @@ func (x *asking) ask(a forward.Ask) forward.Answer {
 
 func (l *liar) asks(of lattice.StoreID) *asking {
 	l.t.Helper()
-	s := l.toAnn(forward.Protocol)
-	if _, err := s.Write(forward.Opening(of)); err != nil {
+	s := l.toAnn(protocol.ID(forward.Records.Protocol()))
+	if _, err := s.Write(forward.Records.Opening(of)); err != nil {
 		l.t.Fatal(err)
 	}
 	return &asking{t: l.t, s: s}
