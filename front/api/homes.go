@@ -125,7 +125,7 @@ func AnswerHome(ctx context.Context, st *store.Store, from lattice.NodeID, ask [
 		return nil, bad
 	}
 	caller := string(ask[5 : 5+n])
-	c := called{context.WithValue(ctx, forwarded{}, caller), st, from, groupService{&api{cfg: Config{Stores: only{st}}}}, ask[5+n:]}
+	c := called{context.WithValue(ctx, forwarded{}, caller), st, from, groupService{&api{cfg: Config{Stores: Fixed{st}}}}, ask[5+n:]}
 	res, err := c.answer(ask[2])
 	if err != nil {
 		return nil, err
@@ -187,23 +187,6 @@ func answerCall[Q interface {
 		return nil, err
 	}
 	return do(c.ctx, r)
-}
-
-// only is the one store that a call of another node is about.
-type only struct{ st *store.Store }
-
-var _ Stores = only{}
-
-func (o only) All() []*store.Store { return []*store.Store{o.st} }
-
-var errOnly = lattice.E(lattice.Unsupported, errors.New("not for other nodes"))
-
-func (only) Create(context.Context, string) (*store.Store, error) { return nil, errOnly }
-
-func (only) Use(*store.Store) error { return errOnly }
-
-func (only) Import(context.Context, lattice.Hash, int64, int64, []byte) (int64, *Imported, error) {
-	return 0, nil, errOnly
 }
 
 // unknownState is the state of a group whose home cannot be asked.
