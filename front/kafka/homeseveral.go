@@ -78,7 +78,6 @@ func (c *conn) bySeveral(r *request) error {
 // ask has a home answer for its groups.
 func (j *joined) ask(s *Server, home lattice.NodeID, names []string) {
 	r, part := j.r, only(j.req, names)
-	part.SetVersion(r.version)
 	a := homeAsk{key: r.api.key, version: r.version, client: r.clientID(), host: r.c.addr.String(), body: part.AppendTo(nil)}
 	version, key := r.version, r.api.key
 	answered := func(body []byte, err error) {
