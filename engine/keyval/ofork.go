@@ -58,7 +58,11 @@ func (db *DB) TakeFork(entries []sigchain.Signed) (kept int, err error) {
 		}
 		db.forks.Store(w, true)
 	}
-	return db.StoreSpan(entries, nil)
+	kept, err = db.StoreSpan(entries, nil)
+	if kept > 0 {
+		db.tellRebased() // these logs came by another way than this start's own, or from a peer
+	}
+	return kept, err
 }
 
 // ofFork reports whether a writer is this node in a fork of the store, as was said.

@@ -332,6 +332,8 @@ func (r *Replica) Rebase(have Inventory, nowMs int64) (Effects, error) {
 			if x.log = r.open(k.writer()); x.after+1 < x.log.first {
 				r.stop(p, x)
 				r.send(p, Pruned{x.log.writer, x.log.first, r.snapshot})
+			} else {
+				r.ready(p, x) // it may have come on
 			}
 		}
 		if p.greeted {
