@@ -201,7 +201,7 @@ func (s *Store) followTermsThen(got *news, tell func(*partition.Partition) error
 		did, err := s.heed(tp, tell)
 		changed, errs = changed || did, errors.Join(errs, err)
 	}
-	if changed {
+	if changed && s.groups != nil { // when the store is opened nobody is there to be told so far
 		s.topicsChanged()
 	}
 	return errs
