@@ -340,7 +340,7 @@ func TestMetrics(t *testing.T) {
 	want := map[string]float64{
 		"lattice_topic_partitions": 3, "lattice_topic_bytes": have["lattice_topic_bytes"], "lattice_topic_start_offsets": 0,
 		"lattice_topic_committed_offsets": 0, "lattice_topic_cut_bytes": 0, "lattice_topic_failed_partitions": 0,
-		"lattice_topic_only_here_records": 0, "lattice_topic_replicas_behind": 0,
+		"lattice_topic_only_here_records": 0, "lattice_topic_replicas_behind": 0, "lattice_topic_stranded_batches": 0,
 	}
 	if !maps.Equal(have, want) {
 		t.Errorf("have %v\nwant %v", have, want)

@@ -260,7 +260,9 @@ func TestHalfSentCommands(t *testing.T) {
 
 // TestManyLargeReplies: what each fits is answered, though all together do not.
 func TestManyLargeReplies(t *testing.T) {
-	f := newFixture(t, small())
+	cfg := small()
+	cfg.StallTimeout = time.Minute // it is not about who reads slowly
+	f := newFixture(t, cfg)
 	c := f.dial()
 	value := strings.Repeat("x", 60<<10)
 	c.want("+OK", "SET", "k", value)
