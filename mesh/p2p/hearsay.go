@@ -21,7 +21,7 @@ const (
 	maxHearsayBytes    = 256 << 10 // of an answer
 	hearsayAddresses   = 4         // of one node
 	hearsayTime        = 10 * time.Minute
-	lackingTime        = 10 * time.Second // while it is not known where some member is
+	lackingTime        = 3 * time.Second // while it is not known where some member is
 	freshTime          = 30 * 24 * time.Hour
 )
 
