@@ -28,7 +28,7 @@ func TestOpenAPIMatchesTheCode(t *testing.T) {
 	for _, f := range []protoreflect.FileDescriptor{
 		latticev1.File_lattice_v1_error_proto, latticev1.File_lattice_v1_group_proto, latticev1.File_lattice_v1_log_proto,
 		latticev1.File_lattice_v1_node_proto, latticev1.File_lattice_v1_proof_proto, latticev1.File_lattice_v1_store_proto,
-		latticev1.File_lattice_v1_topic_proto, latticev1.File_lattice_v1_key_proto, latticev1.File_lattice_v1_peer_proto,
+		latticev1.File_lattice_v1_topic_proto, latticev1.File_lattice_v1_key_proto, latticev1.File_lattice_v1_peer_proto, latticev1.File_lattice_v1_stranded_proto,
 	} {
 		for i := range f.Services().Len() {
 			s := f.Services().Get(i)

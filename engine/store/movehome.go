@@ -109,6 +109,20 @@ func (s *Store) mayMove(name string, to lattice.NodeID) error {
 	return s.MayLead(to)
 }
 
+// DeleteGroup deletes a group that is coordinated here: its offsets, and where it is at home.
+// reply is called as group.Manager.DeleteGroup does.
+func (s *Store) DeleteGroup(name string, reply func(error)) {
+	s.groups.DeleteGroup(name, func(err error) {
+		here, _ := s.homeHere(name)
+		if err == nil && here && !s.groups.Known(name) && !s.isShare(name) {
+			if err := s.forgetHomes([]string{name}); err != nil { // sweepHomes will
+				s.cfg.Logger.Warn("forget the home of a group that was deleted", "group", name, "err", err)
+			}
+		}
+		reply(err)
+	})
+}
+
 // sweepHomes forgets the homes of groups of which nothing is left here for two looks,
 // until ctx ends: consumers with names of their own come and go.
 func (s *Store) sweepHomes(ctx context.Context) error {

@@ -190,7 +190,7 @@ func (a groupService) Delete(ctx context.Context, r *pb.GroupServiceDeleteReques
 		return &pb.GroupServiceDeleteResponse{}, deleteShare(ctx, s, r.Group)
 	}
 	done := make(chan error, 1)
-	s.Groups().DeleteGroup(r.Group, func(err error) { done <- err })
+	s.DeleteGroup(r.Group, func(err error) { done <- err })
 	return &pb.GroupServiceDeleteResponse{}, waitFor(ctx, r.Group, done)
 }
 

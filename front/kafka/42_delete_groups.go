@@ -40,7 +40,7 @@ func (c *conn) deleteGroups(r *request) error {
 			s.shares.DeleteGroup(name, answer)
 			continue
 		}
-		s.groups.DeleteGroup(name, answer)
+		s.store.DeleteGroup(name, answer)
 	}
 	done()
 	return nil

@@ -37,9 +37,14 @@ func (w *world) audit(after string) {
 	w.until("after "+after+": all is published", func() bool { return w.published() == len(all) })
 	w.topicsHold(all)
 	w.until("after "+after+": the patches lead to the rows", func() bool { return maps.Equal(w.patched(), counts) })
+	var socket, sse map[string]int64
+	n := 0
+	defer func() { // a test that fails ends here
+		if w.t.Failed() {
+			w.t.Logf("of the ledger: %v, %d pairs; by WebSocket: %v, %d pairs; by SSE: %v", counts, len(pairs), socket, n, sse)
+		}
+	}()
 	w.until("after "+after+": the clients show the rows", func() bool {
-		var socket, sse map[string]int64
-		n := 0
 		w.feeds["artist_followers"].Read(func(v *live.View) { socket = shown(v) })
 		w.feeds["follows"].Read(func(v *live.View) { n = v.Len() })
 		w.sse.read(func(v *live.View) { sse = shown(v) })
