@@ -95,7 +95,7 @@ func (u used) grown(before used) string {
 }
 
 func (s *steady) measure() used {
-	time.Sleep(2 * time.Second) // for what runs behind: retention, compaction, connections that close
+	time.Sleep(2 * time.Second)      // for what runs behind: retention, compaction, connections that close
 	rootOf(s.t, defaultOf(s.t, s.n)) // what changed is written for it, and need not be kept dirty
 	for range 4 {
 		runtime.GC() // pools need two
