@@ -119,7 +119,8 @@ func committed(t *testing.T, n *Node, group string, topic store.Topic) (sum int6
 
 // protocols are the two that groups speak.
 func protocols() map[string][]kgo.Opt {
-	next := context.WithValue(context.Background(), "opt_in_kafka_next_gen_balancer_beta", true) //nolint:staticcheck // how kgo wants it
+	//lint:ignore SA1029 the client's own name for it
+	next := context.WithValue(context.Background(), "opt_in_kafka_next_gen_balancer_beta", true)
 	return map[string][]kgo.Opt{"classic": nil, "consumer": {kgo.WithContext(next)}}
 }
 

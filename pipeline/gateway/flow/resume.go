@@ -3,7 +3,6 @@ package flow
 import (
 	"errors"
 	"fmt"
-	"sort"
 
 	lattice "github.com/lattice-log/lattice"
 )
@@ -81,9 +80,9 @@ func (f *Feed) Resume(s Selector, from From) (Answer, error) {
 	case !f.floor.within(p):
 		return reset("too_old")
 	}
-	// Positions only grow along the feed: what p covers is a prefix, and behind it, some.
-	all := f.recent[f.first:]
-	for _, it := range all[sort.Search(len(all), func(i int) bool { return !all[i].At.within(p) }):] {
+	// Each by itself: what was passed on while another waited has the place of that one, which
+	// the cursor can cover without covering it.
+	for _, it := range f.recent[f.first:] {
 		if p.has(it.Partition, it.Offset) || !it.matches(s) {
 			continue
 		}
