@@ -94,12 +94,12 @@ func (r *Replica) window() int {
 	return max(r.c.Window/8, 1)
 }
 
-// Waiting says how many bytes wait to be sent to a peer, whenever some have gone. With
+// Waiting says how many bytes wait to be sent to each peer, whenever some have gone. With
 // Config.Unsent it keeps history from piling up before what is appended meanwhile.
-func (r *Replica) Waiting(id lattice.NodeID, bytes int, nowMs int64) Effects {
+func (r *Replica) Waiting(bytes func(lattice.NodeID) int, nowMs int64) Effects {
 	r.now = nowMs
-	if p := r.peer(id); p != nil {
-		p.unsent = bytes
+	for _, p := range r.peers {
+		p.unsent = bytes(p.id)
 	}
 	return r.done()
 }

@@ -3,6 +3,8 @@ package batches
 import (
 	"fmt"
 	"testing"
+
+	lattice "github.com/lattice-log/lattice"
 )
 
 // TestWindows: eight peers may send a whole window unasked, those that come after them
@@ -69,7 +71,7 @@ func TestASlowLink(t *testing.T) {
 			t.Fatalf("bob has %d batches", b.disk[tpOf(0)].size())
 		}
 		b.deliver(a) // one message gets through
-		a.do(a.r.Waiting(b.id, queue(), w.now))
+		a.do(a.r.Waiting(func(lattice.NodeID) int { return queue() }, w.now))
 		for len(b.receive) > 0 {
 			b.persist()
 		}

@@ -222,9 +222,12 @@ const unsentSize = 1 << 20
 
 // wait tells the Replica how much waits to go to each peer.
 func (c *courier) wait() {
-	for id, s := range c.sessions {
-		c.do(c.replica.Waiting(id, s.queue.waiting(), c.mesh.now()))
-	}
+	c.do(c.replica.Waiting(func(id lattice.NodeID) int {
+		if s := c.sessions[id]; s != nil {
+			return s.queue.waiting()
+		}
+		return 0
+	}, c.mesh.now()))
 }
 
 // attach begins a session, and reports false if another one is kept instead.
